@@ -1,0 +1,214 @@
+"""Contacts of the pairs that MJWarp solves in closed form, differentiated through its functions.
+
+The functions of `mujoco_warp._src.collision_primitive_core` are called again at the same poses, so
+they take the same branches; the slot (`geomcollisionid`) says which of their contacts is meant.
+Warp's reverse mode through them is right for the pairs below; box-box, where it is not, is left to
+`contact_geometry_convex`.
+"""
+
+import functools
+from collections.abc import Callable
+
+import warp as wp
+from mujoco_warp import GeomType
+from mujoco_warp._src import collision_primitive_core as core
+from mujoco_warp._src.math import make_frame
+
+
+@wp.struct
+class Pool:
+  """What the kernels read of MJWarp's contact pool and Model, and never differentiate."""
+
+  nacon: wp.array[int]
+  geom: wp.array[wp.vec2i]
+  worldid: wp.array[int]
+  slot: wp.array[int]
+  dist: wp.array[float]
+  pos: wp.array[wp.vec3]
+  frame: wp.array[wp.mat33]
+  geom_type: wp.array[int]
+
+
+@wp.struct
+class Geom:
+  """A geom of one contact: its type, pose and size, and the axis z of its frame."""
+
+  kind: int
+  pos: wp.vec3
+  rot: wp.mat33
+  size: wp.vec3
+  axis: wp.vec3
+
+
+@wp.struct
+class Contact:
+  """What a contact consists of here."""
+
+  dist: float
+  pos: wp.vec3
+  frame: wp.mat33
+
+
+@wp.func
+def make_geom(kind: int, pos: wp.vec3, rot: wp.mat33, size: wp.vec3) -> Geom:
+  """A Geom with its z axis filled in."""
+  geom = Geom()
+  geom.kind = kind
+  geom.pos = pos
+  geom.rot = rot
+  geom.size = size
+  geom.axis = wp.vec3(rot[0, 2], rot[1, 2], rot[2, 2])
+  return geom
+
+
+@wp.func
+def make_contact(dist: float, pos: wp.vec3, frame: wp.mat33) -> Contact:
+  """A Contact from its three parts."""
+  contact = Contact()
+  contact.dist = dist
+  contact.pos = pos
+  contact.frame = frame
+  return contact
+
+
+@wp.func
+def plane_sphere(a: Geom, b: Geom, slot: int) -> Contact:
+  """A plane and a sphere."""
+  dist, pos = core.plane_sphere(a.axis, a.pos, b.pos, b.size[0])
+  return make_contact(dist, pos, make_frame(a.axis))
+
+
+@wp.func
+def plane_capsule(a: Geom, b: Geom, slot: int) -> Contact:
+  """A plane and an end of a capsule; the first tangent follows the capsule."""
+  dist, pos, frame = core.plane_capsule(a.axis, a.pos, b.pos, b.axis, b.size[0], b.size[1])
+  return make_contact(dist[slot], pos[slot], frame)
+
+
+@wp.func
+def plane_ellipsoid(a: Geom, b: Geom, slot: int) -> Contact:
+  """A plane and an ellipsoid."""
+  dist, pos, normal = core.plane_ellipsoid(a.axis, a.pos, b.pos, b.rot, b.size)
+  return make_contact(dist, pos, make_frame(normal))
+
+
+@wp.func
+def plane_cylinder(a: Geom, b: Geom, slot: int) -> Contact:
+  """A plane and one of four points on the rims of a cylinder."""
+  dist, pos, normal = core.plane_cylinder(a.axis, a.pos, b.pos, b.axis, b.size[0], b.size[1])
+  return make_contact(dist[slot], pos[slot], make_frame(normal))
+
+
+@wp.func
+def plane_box(a: Geom, b: Geom, slot: int) -> Contact:
+  """A plane and a corner of a box."""
+  dist, pos, normal = core.plane_box(a.axis, a.pos, b.pos, b.rot, b.size)
+  return make_contact(dist[slot], pos[slot], make_frame(normal))
+
+
+@wp.func
+def sphere_sphere(a: Geom, b: Geom, slot: int) -> Contact:
+  """Two spheres."""
+  dist, pos, normal = core.sphere_sphere(a.pos, a.size[0], b.pos, b.size[0])
+  return make_contact(dist, pos, make_frame(normal))
+
+
+@wp.func
+def sphere_capsule(a: Geom, b: Geom, slot: int) -> Contact:
+  """A sphere and a capsule."""
+  dist, pos, normal = core.sphere_capsule(a.pos, a.size[0], b.pos, b.axis, b.size[0], b.size[1])
+  return make_contact(dist, pos, make_frame(normal))
+
+
+@wp.func
+def sphere_cylinder(a: Geom, b: Geom, slot: int) -> Contact:
+  """A sphere and the side, cap or rim of a cylinder."""
+  dist, pos, normal = core.sphere_cylinder(a.pos, a.size[0], b.pos, b.axis, b.size[0], b.size[1])
+  return make_contact(dist, pos, make_frame(normal))
+
+
+@wp.func
+def sphere_box(a: Geom, b: Geom, slot: int) -> Contact:
+  """A sphere and a face, edge or corner of a box."""
+  dist, pos, normal = core.sphere_box(a.pos, a.size[0], b.pos, b.rot, b.size)
+  return make_contact(dist, pos, make_frame(normal))
+
+
+@wp.func
+def capsule_capsule(a: Geom, b: Geom, slot: int) -> Contact:
+  """Two capsules; two contacts where they are parallel."""
+  dist, pos, normal = core.capsule_capsule(
+    a.pos, a.axis, a.size[0], a.size[1], b.pos, b.axis, b.size[0], b.size[1]
+  )
+  return make_contact(dist[slot], pos[slot], make_frame(normal[slot]))
+
+
+@wp.func
+def capsule_box(a: Geom, b: Geom, slot: int) -> Contact:
+  """A capsule and a box, up to two contacts."""
+  dist, pos, normal = core.capsule_box(
+    a.pos, a.axis, a.size[0], a.size[1], b.pos, b.rot, b.size
+  )
+  return make_contact(dist[slot], pos[slot], make_frame(normal[slot]))
+
+
+PRIMITIVES: dict[tuple[GeomType, GeomType], Callable] = {
+  (GeomType.PLANE, GeomType.SPHERE): plane_sphere,
+  (GeomType.PLANE, GeomType.CAPSULE): plane_capsule,
+  (GeomType.PLANE, GeomType.ELLIPSOID): plane_ellipsoid,
+  (GeomType.PLANE, GeomType.CYLINDER): plane_cylinder,
+  (GeomType.PLANE, GeomType.BOX): plane_box,
+  (GeomType.SPHERE, GeomType.SPHERE): sphere_sphere,
+  (GeomType.SPHERE, GeomType.CAPSULE): sphere_capsule,
+  (GeomType.SPHERE, GeomType.CYLINDER): sphere_cylinder,
+  (GeomType.SPHERE, GeomType.BOX): sphere_box,
+  (GeomType.CAPSULE, GeomType.CAPSULE): capsule_capsule,
+  (GeomType.CAPSULE, GeomType.BOX): capsule_box,
+}
+
+
+@functools.cache
+def primitive_kernel(pairs: tuple[tuple[GeomType, GeomType], ...]) -> wp.Kernel:
+  """The kernel of the contacts whose two geoms have one of the types in `pairs`.
+
+  Args:
+    pairs: keys of `PRIMITIVES`; only these are compiled.
+
+  Returns:
+    A kernel over the pool with inputs (Pool, geom_xpos, geom_xmat, geom_size) and outputs
+    (dist, pos, frame). It has a reverse mode.
+  """
+  functions = [PRIMITIVES[pair] for pair in pairs]
+  types = [(int(first), int(second)) for first, second in pairs]
+  count = len(pairs)
+
+  @wp.kernel(module="unique", enable_backward=True)
+  def primitive_contacts(
+    pool: Pool,
+    geom_xpos: wp.array2d[wp.vec3],
+    geom_xmat: wp.array2d[wp.mat33],
+    geom_size: wp.array2d[wp.vec3],
+    dist_out: wp.array[float],
+    pos_out: wp.array[wp.vec3],
+    frame_out: wp.array[wp.mat33],
+  ):
+    i = wp.tid()
+    if i >= pool.nacon[0]:
+      return
+    g = pool.geom[i]
+    if g[0] < 0 or g[1] < 0:
+      return
+    w = pool.worldid[i]
+    s = w % geom_size.shape[0]
+    type_a = pool.geom_type[g[0]]
+    type_b = pool.geom_type[g[1]]
+    for k in range(wp.static(count)):
+      if type_a == wp.static(types[k][0]) and type_b == wp.static(types[k][1]):
+        a = make_geom(type_a, geom_xpos[w, g[0]], geom_xmat[w, g[0]], geom_size[s, g[0]])
+        b = make_geom(type_b, geom_xpos[w, g[1]], geom_xmat[w, g[1]], geom_size[s, g[1]])
+        contact = wp.static(functions[k])(a, b, pool.slot[i])
+        dist_out[i] = contact.dist
+        pos_out[i] = contact.pos
+        frame_out[i] = contact.frame
+
+  return primitive_contacts

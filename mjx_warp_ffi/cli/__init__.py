@@ -1,0 +1,1 @@
+"""Command-line tools: each module is one of them, with its own `--help`."""

@@ -27,14 +27,16 @@ UPSTREAM_SIGNATURES = frozenset(
     "jax_kernel",  # warp
     "jax_callable",  # warp
     "register_ffi_callback",  # warp
+    "put_data",  # mujoco.mjx
     "get_data_into",  # mujoco.mjx
     "transition_fd",  # mujoco
   }
 )
 
-# The module-level state that there is: what XLA needs to find again from a C callback.
-REGISTRIES = frozenset({"_REGISTRY"})
+# The module-level state that there is: what XLA calls by name, and one bounded cache.
+REGISTRIES = frozenset({"_targets", "_registries", "_layouts"})
 
+_C_FUNCTION = re.compile(r"CFUNCTYPE|\bHandler$")
 _CONTAINERS = frozenset(
   "dict list set defaultdict OrderedDict Counter deque WeakValueDictionary".split()
 )
@@ -94,10 +96,10 @@ def callback_size(source: Source) -> Iterator[str]:
   """The functions that XLA calls are those that a ctypes function type wraps."""
   wrapped = set()
   for node in source.nodes:
-    if isinstance(node, ast.Call) and re.search(r"CFUNCTYPE|HANDLER", ast.unparse(node.func)):
+    if isinstance(node, ast.Call) and _C_FUNCTION.search(ast.unparse(node.func)):
       wrapped.update(re.findall(r"\w+", " ".join(map(ast.unparse, node.args))))
   for node in source.functions:
-    is_wrapped = any(re.search(r"CFUNCTYPE|HANDLER", ast.unparse(d)) for d in node.decorator_list)
+    is_wrapped = any(_C_FUNCTION.search(ast.unparse(d)) for d in node.decorator_list)
     if (is_wrapped or node.name in wrapped) and _lines(node) > MAX_CALLBACK_LINES:
       limit = f"{_lines(node)} lines, at most {MAX_CALLBACK_LINES}"
       yield f"{source.at(node)}: the C callback {node.name} has {limit}"

@@ -101,7 +101,7 @@ def simulate(
   )
 
 
-def simulate_in_c(mj_model: mujoco.MjModel, qpos: np.ndarray, steps: int) -> np.ndarray:
+def simulate_in_c(mj_model: mujoco.MjModel, qpos: np.ndarray, *, steps: int) -> np.ndarray:
   """The same worlds, one after another, by `mj_step` in double precision.
 
   Returns:
@@ -168,7 +168,7 @@ def _run(argv: Sequence[str] | None) -> int:
       progress=progress,
     )
   compared = min(args.check_steps, len(rollout.qpos))
-  exact = simulate_in_c(mj_model, qpos[: args.checked], len(rollout.qpos))
+  exact = simulate_in_c(mj_model, qpos[: args.checked], steps=len(rollout.qpos))
   difference = rollout.qpos[:compared, : args.checked] - exact[:compared]
   error = float(np.abs(difference).max())
   dt = mj_model.opt.timestep

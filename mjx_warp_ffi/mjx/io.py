@@ -1,0 +1,270 @@
+"""Between MuJoCo and JAX: put_model, make_data, put_data, get_data, get_data_into."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+from mjx_warp_ffi.mjx import types
+from mjx_warp_ffi.mjx.spec import Sizes, Spec
+from mjx_warp_ffi.mjx.types import Contact, Data, Model
+from mjx_warp_ffi.mjx.warp import fields
+from mjx_warp_ffi.mjx.warp import io as warp_io
+
+_GRADIENTS = ("analytic", "fd", "none")
+_PADDING = {"dist": 1, "geom": -1, "efc_address": -1, "flex": -1, "elem": -1, "vert": -1}
+
+
+def _check_impl(impl: Any) -> None:
+  name = str(getattr(impl, "value", impl) or "warp").lower()
+  if name != "warp":
+    raise ValueError(f"impl={impl!r}: the only implementation is impl='warp', the default")
+
+
+def put_model(
+  m: mujoco.MjModel,
+  impl: Any = None,
+  *,
+  device: jax.Device | None = None,
+  gradient: str = "analytic",
+  autoreset: bool = False,
+) -> Model:
+  """Puts a MuJoCo model into JAX.
+
+  Args:
+    m: the model; it is copied.
+    impl: "warp" or None.
+    device: where the leaves are put; JAX's default device if None.
+    gradient: how `step` is differentiated: "analytic", "fd" (central differences) or "none".
+    autoreset: reset worlds whose state becomes bad (NaN, huge), as mj_step does.
+
+  Returns:
+    The Model.
+
+  Raises:
+    NotImplementedError: if MuJoCo Warp lacks a feature that the model uses; the text names it.
+    TypeError: if `m` is no MjModel.
+    ValueError: for another `impl` or an unknown `gradient`.
+  """
+  _check_impl(impl)
+  if not isinstance(m, mujoco.MjModel):
+    raise TypeError(f"put_model takes a mujoco.MjModel, got {type(m).__name__}")
+  if gradient not in _GRADIENTS:
+    raise ValueError(f"gradient must be one of {', '.join(_GRADIENTS)}, got {gradient!r}")
+  model = types.model_of(m, warp_io.check_and_options(m), gradient, autoreset)
+  return model if device is None else jax.device_put(model, device)
+
+
+def _sizes(spec: Spec, capacities: dict[str, int | None], mj_data: Any = None) -> Sizes:
+  """Capacities with defaults, checked."""
+  for name, value in capacities.items():
+    if value is not None and (int(value) != value or value < 0):
+      raise ValueError(f"{name} must be a non-negative integer or None, got {value!r}")
+  given = {k: None if v is None else int(v) for k, v in capacities.items()}
+  for world, pool in (("nconmax", "naconmax"), ("nccdmax", "naccdmax")):
+    if given.get(world) is not None and given.get(pool) is not None:
+      raise ValueError(f"give {world} (for each world) or {pool} (for all worlds), not both")
+  mjm = spec.mj_model
+  if given["nconmax"] is None:
+    given["nconmax"] = warp_io.default_nconmax(mjm, mj_data)
+    if given.get("naconmax") is not None:
+      given["nconmax"] = min(given["nconmax"], given["naconmax"])
+  if given["njmax"] is None:
+    given["njmax"] = warp_io.default_njmax(mjm, mj_data)
+  return Sizes(spec.structure, **given)
+
+
+def make_data(
+  m: Model | mujoco.MjModel,
+  impl: Any = None,
+  *,
+  nconmax: int | None = None,
+  njmax: int | None = None,
+  **capacities: int | None,
+) -> Data:
+  """A Data at the model's default state; results are zero until `forward` or `step`.
+
+  Capacities hold for one world, whatever the batch size later is.
+
+  Args:
+    m: the model.
+    impl: "warp" or None.
+    nconmax: contacts of one world.
+    njmax: constraint rows of one world.
+    **capacities: `nccdmax`, `njmax_nnz`, `nvmax` for one world, `naconmax`, `naccdmax` for all
+      worlds together (instead of `nconmax`, `nccdmax`).
+
+  Returns:
+    The Data of one world.
+
+  Raises:
+    ValueError: for capacities that are negative, unknown or contradict one another.
+  """
+  _check_impl(impl)
+  spec = m.spec if isinstance(m, Model) else Spec.of(m)
+  _check_capacities(capacities)
+  sizes = _sizes(spec, dict(nconmax=nconmax, njmax=njmax, **capacities))
+  data = _from_mujoco(spec.mj_model, mujoco.MjData(spec.mj_model), sizes)
+  return data.replace(qpos=m.qpos0) if isinstance(m, Model) else data
+
+
+def put_data(
+  m: mujoco.MjModel,
+  d: mujoco.MjData,
+  impl: Any = None,
+  *,
+  nconmax: int | None = None,
+  njmax: int | None = None,
+  **capacities: int | None,
+) -> Data:
+  """Puts an MjData into JAX: state, inputs, results and contacts.
+
+  Args:
+    m: the model that `d` belongs to.
+    d: the data.
+    impl: "warp" or None.
+    nconmax: contacts of one world.
+    njmax: constraint rows of one world.
+    **capacities: as for `make_data`.
+
+  Returns:
+    The Data of one world.
+
+  Raises:
+    ValueError: as `make_data`, or if `d` has more contacts or rows than the capacities.
+  """
+  _check_impl(impl)
+  _check_capacities(capacities)
+  sizes = _sizes(Spec.of(m), dict(nconmax=nconmax, njmax=njmax, **capacities), d)
+  if d.ncon > sizes.nconmax:
+    raise ValueError(f"the MjData has {d.ncon} contacts: pass nconmax={d.ncon} or more")
+  if d.nefc > sizes.njmax:
+    raise ValueError(f"the MjData has {d.nefc} constraint rows: pass njmax={d.nefc} or more")
+  return _from_mujoco(m, d, sizes)
+
+
+def _check_capacities(capacities: dict[str, Any]) -> None:
+  unknown = set(capacities) - set(Sizes._fields) - {"structure"}
+  if unknown:
+    valid = ", ".join(sorted(set(Sizes._fields) - {"structure"}))
+    raise ValueError(f"unknown capacity {', '.join(sorted(unknown))}; valid names are {valid}")
+
+
+def _from_mujoco(m: mujoco.MjModel, d: mujoco.MjData, sizes: Sizes) -> Data:
+  values = {}
+  for field in fields.data_fields():
+    shape = field.shape(m)
+    source = 0 if field.name == "overflow" else getattr(d, field.name)
+    if field.name == "solver_niter":
+      source = np.sum(source[: max(1, d.nisland)])
+    if field.name == "qpos_spring" or np.size(source) != np.prod(shape, dtype=int):
+      source = np.zeros(shape)
+    values[field.name] = jnp.array(np.asarray(source).reshape(shape), field.dtype)
+  return Data(
+    **values,
+    contact=_contact_from_mujoco(d, sizes.nconmax),
+    ncon=jnp.array(d.ncon, jnp.int32),
+    warning=jnp.array(0, jnp.int32),
+    sizes=sizes,
+  )
+
+
+def _contact_from_mujoco(d: mujoco.MjData, nconmax: int) -> Contact:
+  values = {}
+  for field in fields.contact_fields():
+    rows = (nconmax, *field.item)
+    value = np.full(rows, _PADDING.get(field.name, 0), field.dtype)
+    if d.ncon and hasattr(d.contact, field.name):
+      value[: d.ncon] = np.asarray(getattr(d.contact, field.name)).reshape(d.ncon, *field.item)
+    values[field.name] = jnp.array(value)
+  return Contact(**values)
+
+
+def get_data(m: mujoco.MjModel, d: Data) -> mujoco.MjData | list[Any]:
+  """MjData with the values of a Data: one, or (nested) lists of them for a batch.
+
+  Args:
+    m: the model.
+    d: one world, or a batch of worlds with leading axes.
+
+  Returns:
+    An MjData, or a list for each batch axis.
+  """
+  batch = jnp.ndim(d.time)
+  if batch == 0:
+    result = mujoco.MjData(m)
+    get_data_into(result, m, d)
+    return result
+  host = jax.device_get(d)
+  return [get_data(m, jax.tree.map(lambda x, i=i: x[i], host)) for i in range(d.time.shape[0])]
+
+
+def get_data_into(
+  result: mujoco.MjData | Sequence[mujoco.MjData],
+  m: mujoco.MjModel,
+  d: Data,
+  *,
+  world: int | tuple[int, ...] | None = None,
+) -> None:
+  """Writes a Data into MjData that exists already.
+
+  Args:
+    result: the MjData to overwrite, or a list of them for a batch.
+    m: the model.
+    d: one world or a batch.
+    world: index of the one world of a batch to fetch; the others are not moved from the device.
+
+  Raises:
+    ValueError: if `result` and the batch of `d` do not match.
+  """
+  if world is not None:
+    d = jax.tree.map(lambda x: x[world], d)
+  batch = jnp.shape(d.time)
+  many = isinstance(result, Sequence)
+  if many != bool(batch) or (isinstance(result, Sequence) and len(result) != batch[0]):
+    got = f"{len(result)} MjData" if isinstance(result, Sequence) else "one MjData"
+    raise ValueError(
+      f"the Data has batch shape {batch} but result is {got}; pass world=i to fetch one world"
+    )
+  host = jax.device_get(d)
+  if isinstance(result, Sequence):
+    for i, one in enumerate(result):
+      get_data_into(one, m, jax.tree.map(lambda x, i=i: x[i], host))
+    return
+  _check_structure(m, d)
+  _into_mujoco(result, m, host)
+
+
+def _check_structure(m: mujoco.MjModel, d: Data) -> None:
+  for field in fields.data_fields():
+    expected, got = field.shape(m), np.shape(getattr(d, field.name))
+    if expected != got:
+      raise ValueError(
+        f"this Data belongs to another model: {field.name} has shape {got}, expected {expected}"
+      )
+
+
+def _into_mujoco(result: mujoco.MjData, m: mujoco.MjModel, d: Data) -> None:
+  ncon = min(int(d.ncon), d.sizes.nconmax)
+  mujoco._functions._realloc_con_efc(result, ncon=ncon, nefc=0, nJ=0)
+  for field in fields.data_fields():
+    target = getattr(result, field.name, None)
+    value = np.asarray(getattr(d, field.name))
+    if field.name in ("nefc", "ne", "nf", "nl", "overflow"):
+      continue  # counts of rows, which a Data does not have
+    if field.name == "solver_niter":
+      target[0] = value
+    elif isinstance(target, np.ndarray):
+      if target.size == value.size:
+        target[...] = value.reshape(target.shape)
+    else:
+      setattr(result, field.name, value.item())
+  for field in fields.contact_fields():
+    if ncon and hasattr(result.contact, field.name):
+      target = getattr(result.contact, field.name)
+      target[...] = np.asarray(getattr(d.contact, field.name))[:ncon].reshape(target.shape)

@@ -1,0 +1,134 @@
+"""What of a model is compiled into a step: topology, integer options, switches."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from typing import Any, NamedTuple
+
+import mujoco
+import numpy as np
+
+from mjx_warp_ffi.mjx.warp import fields
+
+# Features that mujoco_warp compiles out of a step when they are zero in the MjModel, and the leaves
+# that bring them back. They cost launches, so they are on only where a value asks for them.
+SWITCHES = {
+  "has_fluid": ("opt.wind", "opt.density", "opt.viscosity"),
+  "flg_adhesion": ("geom_adhesion", "pair_adhesion"),
+  "flg_surfacevel": ("geom_surfacevel",),
+}
+
+
+class Spec:
+  """The static part of a Model, compared and hashed by its content.
+
+  Attributes:
+    mj_model: a private copy of the MjModel.
+    switches: names of the optional features that are on.
+    structure: digest of topology and constants; equal for the Models a Data may be used with.
+    digest: digest of `structure` and `switches`; equal for models that share a compilation.
+  """
+
+  def __init__(self, mj_model: mujoco.MjModel, switches: frozenset[str], structure: str):
+    self.mj_model = mj_model
+    self.switches = switches
+    self.structure = structure
+    self._views: dict[str, Any] = {}
+    self.digest = hashlib.sha256(f"{structure} {sorted(switches)}".encode()).hexdigest()[:32]
+
+  @classmethod
+  def of(cls, mj_model: mujoco.MjModel) -> Spec:
+    """The spec of a model, which is copied."""
+    mj_model = copy.copy(mj_model)
+    on = (s for s, names in SWITCHES.items() if any(_nonzero(mj_model, n) for n in names))
+    return cls(mj_model, frozenset(on), _structure(mj_model))
+
+  def with_values(self, values: dict[str, Any]) -> Spec:
+    """The spec for a model some leaves of which get other values (perhaps traced ones)."""
+    on = (
+      s for s, names in SWITCHES.items() if any(n in values and _may_act(values[n]) for n in names)
+    )
+    switches = self.switches.union(on)
+    return self if switches == self.switches else Spec(self.mj_model, switches, self.structure)
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, Spec) and self.digest == other.digest
+
+  def __hash__(self) -> int:
+    return hash(self.digest)
+
+  def __repr__(self) -> str:
+    m = self.mj_model
+    return f"Spec(nq={m.nq}, nv={m.nv}, nu={m.nu}, nbody={m.nbody}, digest={self.digest[:8]})"
+
+  def attribute(self, name: str) -> Any:
+    """A static attribute of the model; arrays are read-only.
+
+    Raises:
+      AttributeError: if MjModel has no such attribute.
+    """
+    if name not in self._views:
+      value = getattr(self.mj_model, name)
+      if isinstance(value, np.ndarray):
+        value = value.copy()
+        value.flags.writeable = False
+      self._views[name] = value
+    return self._views[name]
+
+
+class Sizes(NamedTuple):
+  """Capacities of one world, part of Data's static field.
+
+  Attributes:
+    structure: the `Spec.structure` of the model that the Data belongs to.
+    nconmax: contacts that `Data.contact` shows, and contacts a world in mujoco_warp's pool.
+    njmax: constraint rows of one world.
+    nccdmax: contacts of one world that may come from convex collision detection.
+    naconmax: contacts of all worlds together, instead of `nconmax` a world.
+    naccdmax: convex contacts of all worlds together, instead of `nccdmax` a world.
+    njmax_nnz: non-zeros of one world's sparse constraint Jacobian.
+    nvmax: active degrees of freedom of one world, if sleeping is on.
+  """
+
+  structure: str
+  nconmax: int
+  njmax: int
+  nccdmax: int | None = None
+  naconmax: int | None = None
+  naccdmax: int | None = None
+  njmax_nnz: int | None = None
+  nvmax: int | None = None
+
+
+def _may_act(value: Any) -> bool:
+  try:
+    return bool(np.any(np.asarray(value)))
+  except Exception:  # a tracer, whose value is not known yet
+    return True
+
+
+def _nonzero(mj_model: mujoco.MjModel, name: str) -> bool:
+  return bool(np.any(fields.lookup(mj_model, name)))
+
+
+def _structure(mj_model: mujoco.MjModel) -> str:
+  """Digest of everything that is not a leaf."""
+  blank = copy.copy(mj_model)
+  for leaf in fields.model_leaves():
+    owner = blank.opt if leaf.name.startswith("opt.") else blank
+    name = leaf.name.removeprefix("opt.")
+    value = getattr(owner, name)
+    if isinstance(value, np.ndarray):
+      value[...] = 0
+    else:
+      setattr(owner, name, 0)
+  for name in fields.option_statics():
+    if hasattr(blank.opt, name):
+      setattr(blank.opt, name, 0)
+  stat = blank.stat
+  stat.meaninertia = stat.meanmass = stat.meansize = stat.extent = 0
+  stat.center[:] = 0
+  buffer = np.zeros(mujoco.mj_sizeModel(blank), np.uint8)
+  mujoco.mj_saveModel(blank, None, buffer)
+  return hashlib.sha256(buffer.tobytes()).hexdigest()[:32]

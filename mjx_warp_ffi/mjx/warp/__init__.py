@@ -1,0 +1,1 @@
+"""The Warp backend: everything that knows mujoco_warp."""

@@ -1,0 +1,303 @@
+"""The tree, swept from the root: poses, velocity fields and the acceleration of every joint node.
+
+A body with n joints is a chain of n nodes, of which the last is the body; a body without joints is
+one node, and node 0 is the world. No kernel then loops over joints.
+
+A node's fields are spatial vectors at its origin in world axes: `vel` of the velocity qvel, `acc`
+of (qvel, qacc) without gravity, and `fields`, the velocity fields V(x) of the frozen generalised
+velocities x in `coords` (`Fields` numbers them).
+"""
+
+import dataclasses
+import functools
+
+import mujoco
+import numpy as np
+import warp as wp
+
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import mul
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import point_acceleration
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotate
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import unit_at
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import vec_at
+from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape
+
+NONE = -1
+FREE = int(mujoco.mjtJoint.mjJNT_FREE)
+BALL = int(mujoco.mjtJoint.mjJNT_BALL)
+SLIDE = int(mujoco.mjtJoint.mjJNT_SLIDE)
+HINGE = int(mujoco.mjtJoint.mjJNT_HINGE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fields:
+  """Where the frozen velocities stand in `coords` and `fields`; -1: not carried.
+
+  w: the virtual velocity. y, z: those of the implicit term, y . M z. a: the acceleration qacc, as
+  the constraint rows see it (J qacc, without the Jdot qvel that `acc` has).
+  """
+
+  second: bool  # a second solve follows the first one: y and z are carried
+  rows: bool  # constraint rows read a
+
+  @property
+  def w(self) -> int:
+    return 0
+
+  @property
+  def y(self) -> int:
+    return 1 if self.second else NONE
+
+  @property
+  def z(self) -> int:
+    return 2 if self.second else NONE
+
+  @property
+  def a(self) -> int:
+    return (3 if self.second else 1) if self.rows else NONE
+
+  @property
+  def count(self) -> int:
+    return 1 + 2 * self.second + self.rows
+
+
+@wp.struct
+class Tree:
+  """The topology, shared by all worlds."""
+
+  parent: wp.array[int]
+  placed: wp.array[int]  # the body whose offset the node applies, or -1
+  mocap: wp.array[int]  # the mocap body that the node is, or -1
+  jnt: wp.array[int]  # or -1
+  kind: wp.array[int]  # type of the joint, or -1
+  qposadr: wp.array[int]
+  dofadr: wp.array[int]
+  of_body: wp.array[int]  # the node of each body
+
+
+@wp.struct
+class Frames:
+  """Offsets of bodies and joints: model fields, of one row or one a world."""
+
+  body_pos: wp.array2d[wp.vec3]
+  body_quat: wp.array2d[wp.quat]
+  jnt_pos: wp.array2d[wp.vec3]
+  jnt_axis: wp.array2d[wp.vec3]
+  qpos0: wp.array2d[float]
+
+
+@wp.struct
+class State:
+  """Inputs of the step, and the acceleration that it solved for."""
+
+  qpos: wp.array2d[float]
+  qvel: wp.array2d[float]
+  qacc: wp.array2d[float]
+  mocap_pos: wp.array2d[wp.vec3]
+  mocap_quat: wp.array2d[wp.quat]
+
+
+@wp.struct
+class Nodes:
+  """What the sweep writes, (nworld, nnode)."""
+
+  xpos: wp.array2d[wp.vec3]
+  xquat: wp.array2d[wp.quat]
+  vel: wp.array2d[wp.spatial_vector]
+  acc: wp.array2d[wp.spatial_vector]
+  fields: wp.array3d[wp.spatial_vector]  # (nfield, nworld, nnode)
+
+
+@dataclasses.dataclass(frozen=True)
+class Topology:
+  """The nodes of a model as numpy arrays, and the nodes of each depth."""
+
+  arrays: dict[str, np.ndarray]
+  levels: list[np.ndarray]
+
+  @property
+  def count(self) -> int:
+    return len(self.arrays["parent"])
+
+
+def topology(m: mujoco.MjModel) -> Topology:
+  """The nodes of a model."""
+  nodes = []  # (body, joint or -1, first of its body, last of its body)
+  for body in range(m.nbody):
+    adr, num = m.body_jntadr[body], m.body_jntnum[body]
+    joints = list(range(adr, adr + num)) or [NONE]
+    nodes += [(body, j, j == joints[0], j == joints[-1]) for j in joints]
+  body, jnt, first, last = (np.array(x) for x in zip(*nodes, strict=True))
+  of_body = np.flatnonzero(last)
+  parent = np.where(first, of_body[m.body_parentid[body]], np.arange(len(nodes)) - 1)
+  has = jnt != NONE
+  kind, qposadr, dofadr = (
+    np.where(has, x[jnt], NONE) if m.njnt else np.full(len(nodes), NONE)
+    for x in (m.jnt_type, m.jnt_qposadr, m.jnt_dofadr)
+  )
+  depth = np.zeros(len(nodes), dtype=int)
+  for n in range(1, len(nodes)):
+    depth[n] = depth[parent[n]] + 1
+  arrays = dict(
+    parent=parent,
+    placed=np.where(first & (kind != FREE), body, NONE),
+    mocap=np.where(last, m.body_mocapid[body], NONE),
+    jnt=jnt,
+    kind=kind,
+    qposadr=qposadr,
+    dofadr=dofadr,
+    of_body=of_body,
+  )
+  return Topology(arrays, [np.flatnonzero(depth == i) for i in range(1, depth.max() + 1)])
+
+
+@wp.func
+def twist(
+  kind: int, axis: wp.vec3, q: wp.quat, x: wp.array2d[float], world: int, d: int
+) -> wp.spatial_vector:
+  """The velocity that a joint adds: the angular one, and the linear one of a translation."""
+  ang = wp.vec3(0.0)
+  lin = wp.vec3(0.0)
+  if kind == FREE:
+    lin = vec_at(x, world, d)
+    ang = rotate(q, vec_at(x, world, d + 3))
+  elif kind == BALL:
+    ang = rotate(q, vec_at(x, world, d))
+  elif kind == SLIDE:
+    lin = axis * x[world, d]
+  elif kind == HINGE:
+    ang = axis * x[world, d]
+  return wp.spatial_vector(ang, lin)
+
+
+@wp.func
+def moved(
+  f: wp.spatial_vector, r: wp.vec3, arm: wp.vec3, t: wp.spatial_vector
+) -> wp.spatial_vector:
+  """The field of a node from its parent's, r away, and its joint's twist about -arm."""
+  om = wp.spatial_top(f)
+  rel = wp.spatial_top(t)
+  lin = wp.spatial_bottom(f) + wp.cross(om, r) + wp.cross(rel, arm) + wp.spatial_bottom(t)
+  return wp.spatial_vector(om + rel, lin)
+
+
+@wp.func
+def placed(
+  tree: Tree, frames: Frames, state: State, world: int, n: int, xk: wp.vec3, qk: wp.quat
+):
+  """The pose of a node from its parent's, the axis of its joint, and its origin from the anchor."""
+  kind = tree.kind[n]
+  j = tree.jnt[n]
+  i = tree.qposadr[n]
+  b = tree.placed[n]
+  x = xk
+  q = qk
+  axis = wp.vec3(0.0)
+  arm = wp.vec3(0.0)
+  if tree.mocap[n] >= 0:
+    x = state.mocap_pos[world, tree.mocap[n]]
+    q = state.mocap_quat[world, tree.mocap[n]]
+  elif b >= 0:
+    x = x + rotate(q, frames.body_pos[world % frames.body_pos.shape[0], b])
+    q = mul(q, frames.body_quat[world % frames.body_quat.shape[0], b])
+  if kind == FREE:
+    x = vec_at(state.qpos, world, i)
+    q = unit_at(state.qpos, world, i + 3)
+  elif kind != NONE:
+    local = frames.jnt_axis[world % frames.jnt_axis.shape[0], j]
+    offset = frames.jnt_pos[world % frames.jnt_pos.shape[0], j]
+    axis = rotate(q, local)
+    if kind == SLIDE:
+      x = x + axis * (state.qpos[world, i] - frames.qpos0[world % frames.qpos0.shape[0], i])
+    else:
+      x = x + rotate(q, offset)
+      if kind == BALL:
+        q = mul(q, unit_at(state.qpos, world, i))
+      else:
+        half = 0.5 * (state.qpos[world, i] - frames.qpos0[world % frames.qpos0.shape[0], i])
+        u = wp.sin(half) * local
+        q = mul(q, wp.quat(wp.cos(half), u[0], u[1], u[2]))
+      arm = -rotate(q, offset)
+      x = x + arm
+  return x, wp.normalize(q), axis, arm
+
+
+@functools.cache
+def sweep_kernel(nfield: int) -> wp.Kernel:
+  """One level of the tree, a thread per world and node; the parents' values are there already."""
+
+  @wp.kernel(module="unique")
+  def sweep(
+    tree: Tree,
+    nodes: wp.array[int],
+    frames: Frames,
+    state: State,
+    coords: wp.array3d[float],
+    out: Nodes,
+  ):
+    world, it = wp.tid()
+    n = nodes[it]
+    k = tree.parent[n]
+    kind = tree.kind[n]
+    d = tree.dofadr[n]
+    xk = out.xpos[world, k]
+    x, q, axis, arm = placed(tree, frames, state, world, n, xk, out.xquat[world, k])
+    out.xpos[world, n] = x
+    out.xquat[world, n] = q
+    r = x - xk
+    fv = out.vel[world, k]
+    tv = twist(kind, axis, q, state.qvel, world, d)
+    out.vel[world, n] = moved(fv, r, arm, tv)
+    for f in range(wp.static(nfield)):
+      t = twist(kind, axis, q, coords[f], world, d)
+      out.fields[f, world, n] = moved(out.fields[f, world, k], r, arm, t)
+    om = wp.spatial_top(fv)
+    rel = wp.spatial_top(tv)
+    about = wp.cross(rel, arm)
+    ta = twist(kind, axis, q, state.qacc, world, d)
+    fa = out.acc[world, k]
+    ang = wp.spatial_top(fa) + wp.spatial_top(ta) + wp.cross(om, rel)
+    lin = point_acceleration(fa, om, r) + wp.cross(wp.spatial_top(ta), arm)
+    lin = lin + wp.spatial_bottom(ta) + wp.cross(rel, about)
+    lin = lin + 2.0 * wp.cross(om, about + wp.spatial_bottom(tv))
+    out.acc[world, n] = wp.spatial_vector(ang, lin)
+
+  return sweep
+
+
+class Sweep:
+  """The node arrays of a workspace and the launches that fill them.
+
+  Args:
+    mjm: the model.
+    tape: records the launches.
+    frames: the `Frames` of the model.
+    state: the `State` of the workspace.
+    fields: which frozen velocities are carried.
+  """
+
+  def __init__(
+    self, mjm: mujoco.MjModel, tape: Tape, *, frames: Frames, state: State, fields: Fields
+  ):
+    top = topology(mjm)
+    self.fields = fields
+    ints = {k: wp.array(x, dtype=int, device=tape.device) for k, x in top.arrays.items()}
+    self.tree = tape.struct(Tree, **ints)
+    shape = (tape.nworld, fields.count)
+    self.coords = wp.zeros((shape[1], shape[0], mjm.nv), dtype=float, device=tape.device)
+    self.slices = [self.coords[i] for i in range(fields.count)]
+    self.arrays = dict(
+      xpos=tape.array(top.count, dtype=wp.vec3),
+      xquat=tape.array(top.count, dtype=wp.quat),
+      vel=tape.array(top.count, dtype=wp.spatial_vector),
+      acc=tape.array(top.count, dtype=wp.spatial_vector),
+      fields=tape.stack(fields.count, top.count, dtype=wp.spatial_vector),
+    )
+    identity = wp.quat(1.0, 0.0, 0.0, 0.0)  # of the world, which no launch writes
+    self.arrays["xquat"].fill_(identity)
+    self.nodes = tape.struct(Nodes, **self.arrays)
+    kernel = sweep_kernel(fields.count)
+    for level in top.levels:
+      nodes = wp.array(level, dtype=int, device=tape.device)
+      inputs = [self.tree, nodes, frames, state, self.coords, self.nodes]
+      tape.launch(kernel, (tape.nworld, len(level)), inputs=inputs, outputs=[])

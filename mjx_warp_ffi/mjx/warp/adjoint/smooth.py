@@ -1,0 +1,247 @@
+"""The power of inertia, gravity, applied forces, springs and dampers on the virtual velocity w.
+
+With y, z = qacc - qacc' of the second solve there is also y . M z, and for dampers -h y . B qacc'.
+"""
+
+import functools
+
+import numpy as np
+import warp as wp
+from mujoco_warp._src.types import DisableBit
+
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import FREE
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import State
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Tree
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import conj
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import mul
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import point_acceleration
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import point_velocity
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import quat_at
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotate
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotation_vector
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import safe_length
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import unit_at
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import unrotate
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import vec_at
+
+
+_PASSIVE = DisableBit.SPRING | DisableBit.DAMPER  # both off: no passive force at all
+
+
+@wp.struct
+class Inertia:
+  """Masses of the bodies and the field that pulls them: model fields."""
+
+  body_mass: wp.array2d[float]
+  body_inertia: wp.array2d[wp.vec3]
+  body_ipos: wp.array2d[wp.vec3]
+  body_iquat: wp.array2d[wp.quat]
+  body_gravcomp: wp.array2d[float]
+  gravity: wp.array[wp.vec3]
+
+
+@wp.struct
+class Dofs:
+  """Dampers and armatures of the dofs: model fields."""
+
+  timestep: wp.array[float]
+  dof_armature: wp.array2d[float]
+  dof_damping: wp.array2d[float]
+  dof_dampingpoly: wp.array2d[wp.vec2]
+  dof_jntid: wp.array[int]
+  jnt_actuatorid: wp.array[int]  # the actuator that adds to the above; -1: none
+  actuator_trntype: wp.array[int]
+  actuator_trnid: wp.array[wp.vec2i]
+  actuator_gear: wp.array2d[wp.spatial_vector]
+  actuator_armature: wp.array2d[float]
+  actuator_damping: wp.array2d[float]
+  actuator_dampingpoly: wp.array2d[wp.vec2]
+
+
+@wp.struct
+class Springs:
+  """Springs of the joints: model fields."""
+
+  jnt_type: wp.array[int]
+  jnt_qposadr: wp.array[int]
+  jnt_dofadr: wp.array[int]
+  jnt_stiffness: wp.array2d[float]
+  jnt_stiffnesspoly: wp.array2d[wp.vec2]
+  qpos_spring: wp.array2d[float]
+
+
+@functools.cache
+def body_kernel(second: bool, gravity: bool, gravcomp: bool) -> wp.Kernel:
+  """Inertial, gravitational and applied forces, a thread per world and body."""
+
+  @wp.kernel(module="unique")
+  def body_power(
+    tree: Tree,
+    nodes: Nodes,
+    inertia: Inertia,
+    xfrc: wp.array2d[wp.spatial_vector],
+    power: wp.array2d[float],
+  ):
+    world, it = wp.tid()
+    b = it + 1
+    n = tree.of_body[b]
+    q = nodes.xquat[world, n]
+    om = wp.spatial_top(nodes.vel[world, n])
+    acc = nodes.acc[world, n]
+    fw = nodes.fields[0, world, n]
+    mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
+    moments = inertia.body_inertia[world % inertia.body_inertia.shape[0], b]
+    c = rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
+    qi = mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
+    force = wp.spatial_top(xfrc[world, b]) - mass * point_acceleration(acc, om, c)
+    if wp.static(gravity):
+      weight = mass
+      if wp.static(gravcomp):
+        weight = mass * (1.0 - inertia.body_gravcomp[world % inertia.body_gravcomp.shape[0], b])
+      force = force + weight * inertia.gravity[world % inertia.gravity.shape[0]]
+    ww = wp.spatial_top(fw)
+    lo = unrotate(qi, om)
+    torque = wp.cw_mul(moments, unrotate(qi, wp.spatial_top(acc)))
+    torque = torque + wp.cross(lo, wp.cw_mul(moments, lo))
+    p = wp.dot(force, point_velocity(fw, c)) - wp.dot(torque, unrotate(qi, ww))
+    p = p + wp.dot(wp.spatial_bottom(xfrc[world, b]), ww)
+    if wp.static(second):
+      fy = nodes.fields[1, world, n]
+      fz = nodes.fields[2, world, n]
+      p = p + mass * wp.dot(point_velocity(fy, c), point_velocity(fz, c))
+      lz = wp.cw_mul(moments, unrotate(qi, wp.spatial_top(fz)))
+      p = p + wp.dot(unrotate(qi, wp.spatial_top(fy)), lz)
+    power[world, it] = p
+
+  return body_power
+
+
+@functools.cache
+def dof_kernel(second: bool, damper: bool, implicit: bool, actuators: bool) -> wp.Kernel:
+  """Applied forces, armatures and dampers, a thread per world and dof."""
+
+  @wp.kernel(module="unique")
+  def dof_power(
+    dofs: Dofs,
+    state: State,
+    applied: wp.array2d[float],
+    coords: wp.array3d[float],
+    power: wp.array2d[float],
+  ):
+    world, i = wp.tid()
+    w = coords[0, world, i]
+    armature = dofs.dof_armature[world % dofs.dof_armature.shape[0], i]
+    damping = dofs.dof_damping[world % dofs.dof_damping.shape[0], i]
+    poly = dofs.dof_dampingpoly[world % dofs.dof_dampingpoly.shape[0], i]
+    if wp.static(actuators):
+      j = dofs.dof_jntid[i]
+      extra, extrapoly, extramass = _from_actuators(dofs, world, j)
+      armature = armature + extramass
+      damping = damping + extra
+      poly = poly + extrapoly
+    a = state.qacc[world, i]
+    f = applied[world, i] - armature * a
+    v = state.qvel[world, i]
+    s = wp.abs(v)
+    if wp.static(damper):
+      f = f - v * (damping + s * (poly[0] + s * poly[1]))
+    p = f * w
+    if wp.static(second):
+      y = coords[1, world, i]
+      z = coords[2, world, i]
+      p = p + armature * y * z
+      if wp.static(implicit and damper):
+        slope = damping + s * (2.0 * poly[0] + s * 3.0 * poly[1])
+        h = dofs.timestep[world % dofs.timestep.shape[0]]
+        p = p - h * slope * y * (a - z)
+    power[world, i] = p
+
+  return dof_power
+
+
+@wp.func
+def _from_actuators(dofs: Dofs, world: int, j: int):
+  """Damping, its polynomial and armature that actuators add to the dofs of a joint."""
+  damping = float(0.0)
+  poly = wp.vec2(0.0)
+  armature = float(0.0)
+  u = dofs.jnt_actuatorid[j]
+  if u >= 0:
+    gear = dofs.actuator_gear[world % dofs.actuator_gear.shape[0], u][0]
+    g2 = gear * gear
+    damping = g2 * dofs.actuator_damping[world % dofs.actuator_damping.shape[0], u]
+    poly = g2 * dofs.actuator_dampingpoly[world % dofs.actuator_dampingpoly.shape[0], u]
+    armature = g2 * dofs.actuator_armature[world % dofs.actuator_armature.shape[0], u]
+  return damping, poly, armature
+
+
+@wp.func
+def _stiffness(springs: Springs, world: int, j: int, x: float) -> float:
+  """The stiffness of a joint's spring at the displacement x."""
+  poly = springs.jnt_stiffnesspoly[world % springs.jnt_stiffnesspoly.shape[0], j]
+  k = springs.jnt_stiffness[world % springs.jnt_stiffness.shape[0], j]
+  return k + x * (poly[0] + x * poly[1])
+
+
+@wp.kernel(module="unique")
+def spring_power(
+  springs: Springs,
+  qpos: wp.array2d[float],
+  coords: wp.array3d[float],
+  power: wp.array2d[float],
+):
+  """Springs of the joints, a thread per world and joint."""
+  world, j = wp.tid()
+  kind = springs.jnt_type[j]
+  i = springs.jnt_qposadr[j]
+  d = springs.jnt_dofadr[j]
+  w = coords[0]
+  row = world % springs.qpos_spring.shape[0]
+  p = float(0.0)
+  if kind == FREE:
+    x = vec_at(qpos, world, i) - vec_at(springs.qpos_spring, row, i)
+    p = -_stiffness(springs, world, j, safe_length(x)) * wp.dot(x, vec_at(w, world, d))
+    i = i + 3
+    d = d + 3
+  if kind == FREE or kind == BALL:
+    rest = quat_at(springs.qpos_spring, row, i)
+    turn = rotation_vector(mul(conj(rest), unit_at(qpos, world, i)))
+    k = _stiffness(springs, world, j, safe_length(turn))
+    p = p - k * wp.dot(turn, vec_at(w, world, d))
+  else:
+    x1 = qpos[world, i] - springs.qpos_spring[row, i]
+    p = -_stiffness(springs, world, j, x1) * x1 * w[world, d]
+  power[world, j] = p
+
+
+def record(step) -> None:
+  """Records the parts of this module on the tape of a `StepAdjoint`."""
+  tape, m, x, second = step.tape, step.m, step._inputs, step.fields.second
+  flags = m.opt.disableflags
+  passive = (flags & _PASSIVE) != _PASSIVE
+  inertia = tape.struct(
+    Inertia,
+    **step.leaves(*[f"body_{f}" for f in "mass inertia ipos iquat gravcomp".split()]),
+    gravity=step.leaf("opt.gravity"),
+  )
+  gravcomp = passive and bool(np.any(step.mjm.body_gravcomp))
+  kernel = body_kernel(second, not flags & DisableBit.GRAVITY, gravcomp)
+  inputs = [step.sweep.tree, step.sweep.nodes, inertia, x["xfrc_applied"]]
+  tape.power(kernel, (tape.nworld, m.nbody - 1), inputs=inputs)
+  names = ["dof_armature", "dof_damping", "dof_dampingpoly", "actuator_gear"]
+  names += ["actuator_armature", "actuator_damping", "actuator_dampingpoly", "opt.timestep"]
+  ints = {f: getattr(m, f) for f in ("dof_jntid", "jnt_actuatorid")}
+  ints |= {f: getattr(m, f) for f in ("actuator_trntype", "actuator_trnid")}
+  dofs = tape.struct(Dofs, **step.leaves(*names), **ints)
+  actuators = bool(np.any(m.jnt_actuatorid.numpy() >= 0))
+  kernel = dof_kernel(second, passive and not flags & DisableBit.DAMPER, second, actuators)
+  inputs = [dofs, step.state, x["qfrc_applied"], step.sweep.coords]
+  tape.power(kernel, (tape.nworld, m.nv), inputs=inputs)
+  if passive and not flags & DisableBit.SPRING:
+    ints = {f: getattr(m, f) for f in ("jnt_type", "jnt_qposadr", "jnt_dofadr")}
+    names = ["jnt_stiffness", "jnt_stiffnesspoly", "qpos_spring"]
+    springs = tape.struct(Springs, **step.leaves(*names), **ints)
+    inputs = [springs, x["qpos"], step.sweep.coords]
+    tape.power(spring_power, (tape.nworld, m.njnt), inputs=inputs)

@@ -1,0 +1,108 @@
+"""The linear solves of the backward pass, with MJWarp's factorisations.
+
+`Implicit` is the second solve of Euler with implicit damping and of implicitfast, Q a' = M a.
+`Newton` is the solve with H = M + J^T K J at the solution of the constraint solver, which also
+gives one polishing Newton step of that solution: the error of a truncated forward solve would be
+amplified some thirty times in the gradient.
+"""
+
+import dataclasses
+
+import mujoco_warp as mjw
+import warp as wp
+from mujoco_warp._src import forward
+from mujoco_warp._src import smooth
+from mujoco_warp._src import solver
+from mujoco_warp._src.types import DisableBit
+from mujoco_warp._src.types import IntegratorType
+from mujoco_warp._src.types import SolverType
+
+from mjx_warp_ffi.mjx.warp.adjoint.integrate import add
+from mjx_warp_ffi.mjx.warp.adjoint.integrate import negate
+
+
+def implicit_damping(m: mjw.Model) -> bool:
+  """Whether the step is Euler's with dampers integrated implicitly."""
+  off = DisableBit.EULERDAMP | DisableBit.DAMPER
+  return m.opt.integrator == IntegratorType.EULER and not (m.opt.disableflags & off)
+
+
+class Implicit:
+  """Q a' = M a and Q^T y = g, with Q = M + h B.
+
+  Args:
+    m: the model.
+    d: the workspace, with its mass matrix and velocities up to date when `prepare` runs.
+  """
+
+  def __init__(self, m: mjw.Model, d: mjw.Data):
+    self.m, self.d = m, d
+    self._slope = wp.zeros((d.nworld, m.nv), dtype=float)
+    self._matrix = wp.zeros_like(d.M)
+    self._factor = wp.zeros_like(d.qLD)
+    self._diagonal = wp.zeros((d.nworld, m.nv), dtype=float)
+
+  def prepare(self, ma: wp.array, out: wp.array) -> None:
+    """Factors Q and writes a' for M a."""
+    m, d = self.m, self.d
+    inputs = [m.jnt_actuatorid, m.dof_jntid, m.dof_damping, m.dof_dampingpoly]
+    inputs += [m.actuator_trntype, m.actuator_trnid, m.actuator_damping, m.actuator_dampingpoly]
+    inputs += [m.actuator_gear, d.qvel]
+    kernel = forward._compute_damping_deriv
+    wp.launch(kernel, (d.nworld, m.nv), inputs=inputs, outputs=[self._slope])
+    wp.copy(self._matrix, d.M)
+    inputs = [m.opt.timestep, m.M_rownnz, m.M_rowadr, self._slope]
+    wp.launch(forward._euler_damp_qfrc, (d.nworld, m.nv), inputs=inputs, outputs=[self._matrix])
+    smooth.factor_solve_i(m, d, self._matrix, self._factor, self._diagonal, out, ma)
+
+  def solve_transposed(self, g: wp.array, out: wp.array) -> None:
+    """Writes Q^-T g."""
+    smooth.solve_LD(self.m, self.d, self._factor, self._diagonal, out, g)
+
+
+class Newton:
+  """The solve with H at the solution d.qacc.
+
+  Args:
+    m: the model.
+    d: the workspace; its position, velocity and smooth force stages are up to date when used.
+    rows: whether constraint rows can exist; otherwise H is the mass matrix.
+  """
+
+  def __init__(self, m: mjw.Model, d: mjw.Data, *, rows: bool):
+    self.d, self.rows = d, rows
+    if rows:
+      opt = dataclasses.replace(m.opt, solver=SolverType.NEWTON)
+      m = dataclasses.replace(m, opt=opt)
+      self.context = solver._create_solver_context(m, d)
+      zero = wp.zeros((d.nworld, m.nv), dtype=float)
+      self._rhs = wp.zeros((d.nworld, m.nv), dtype=float)
+      # The gradient of the solver's cost is Ma - qfrc_smooth - qfrc_constraint: with these it is
+      # the right-hand side, and the solver's own routine assembles and factors H for it.
+      efc = dataclasses.replace(d.efc, Ma=self._rhs)
+      self._d = dataclasses.replace(d, efc=efc, qfrc_smooth=zero, qfrc_constraint=zero)
+    self.m = m
+
+  def polish(self) -> None:
+    """One Newton step of d.qacc, then the active set and the forces there."""
+    if not self.rows:
+      return
+    m, d, context = self.m, self.d, self.context
+    solver.init_context(m, d, context)
+    wp.launch(add, (d.nworld, m.nv), inputs=[d.qacc, context.search], outputs=[d.qacc])
+    solver.init_context(m, d, context, grad=False)
+
+  def solve(self, g: wp.array, out: wp.array) -> None:
+    """Writes H^-1 g."""
+    m, d = self.m, self.d
+    if not self.rows:
+      smooth.solve_m(m, d, out, g)
+      return
+    wp.copy(self._rhs, g)
+    solver._update_gradient(m, self._d, self.context)
+    wp.launch(negate, (d.nworld, m.nv), inputs=[self.context.search], outputs=[out])
+
+
+def has_second_solve(m: mjw.Model) -> bool:
+  """Whether a second solve follows that for the acceleration."""
+  return implicit_damping(m)

@@ -1,0 +1,167 @@
+"""The backward pass of one MJWarp step.
+
+Given cotangents of the step's outputs, the gradient with respect to its inputs is that of one
+scalar, the virtual power of all forces on a virtual velocity w that two linear solves give, with
+the accelerations held fixed. The parts of that scalar are kernels, run by Warp's reverse mode.
+"""
+
+import mujoco
+import mujoco_warp as mjw
+import warp as wp
+from mujoco_warp._src import support as mjw_support
+
+from mjx_warp_ffi.mjx.warp.adjoint import integrate
+from mjx_warp_ffi.mjx.warp.adjoint import nodes
+from mjx_warp_ffi.mjx.warp.adjoint import smooth
+from mjx_warp_ffi.mjx.warp.adjoint import solve
+from mjx_warp_ffi.mjx.warp.adjoint import supported
+from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape
+
+STATE = ("qpos", "qvel", "act", "ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat")
+OUTPUTS = ("qpos", "qvel", "act", "time", "qacc")
+
+
+class StepAdjoint:
+  """Gradients of one step, or of `forward`, with respect to its inputs.
+
+  Fill `cotangents` and the inputs of the step in `d` (the state before it, and in `d.qacc` the
+  acceleration that it solved for), call `launch()`, which a graph may capture, and read
+  `gradients`. What the workspace `d` holds besides is overwritten.
+
+  Args:
+    mjm: the model, for its topology.
+    m: the MJWarp model; its fields may have one row or one a world.
+    d: the workspace.
+    wrt: names of model fields that get a gradient too ("body_mass", "opt.gravity", ...), one row
+      per row of the field: with one row, the sum over worlds.
+    integrate: whether the outputs are those of `step`, or of `forward`.
+    world_fastest: the layout of the intermediate arrays; by default that which suits the device.
+
+  Attributes:
+    cotangents: arrays by the name of the output, (nworld, ...), zero at first.
+    gradients: arrays by the name of the input, overwritten by each launch.
+
+  Raises:
+    NotImplementedError: the model has a feature without a rule; the message names it.
+  """
+
+  def __init__(
+    self,
+    mjm: mujoco.MjModel,
+    m: mjw.Model,
+    *,
+    d: mjw.Data,
+    wrt: tuple[str, ...] = (),
+    integrate: bool = True,
+    world_fastest: bool | None = None,
+  ):
+    supported.check(mjm, m, d=d)
+    device = d.qpos.device
+    if world_fastest is None:
+      world_fastest = device.is_cuda
+    self.mjm, self.m, self.d, self.wrt = mjm, m, d, wrt
+    self.integrate = integrate
+    with wp.ScopedDevice(device):
+      self.tape = Tape(d.nworld, device, world_fastest=world_fastest)
+      self._allocate()
+      self._record()
+      self.tape.finish()
+    self.gradients = {name: x.grad for name, x in self._inputs.items()}
+    self._integration = self._make_integration()
+
+  def _allocate(self) -> None:
+    m, d = self.m, self.d
+    rows = supported.has_rows(m, d)
+    second = self.integrate and solve.has_second_solve(m)
+    self.fields = nodes.Fields(second=second, rows=rows)
+    self.newton = solve.Newton(m, d, rows=rows)
+    self.implicit = solve.Implicit(m, d) if second else None
+    self._inputs = {name: self.tape.twin(getattr(d, name)) for name in STATE}
+    for name in self.wrt:
+      self._inputs[name] = self.tape.twin(supported.parameter(m, name))
+    self.cotangents = {name: wp.zeros_like(getattr(d, name)) for name in OUTPUTS}
+    vector = (d.nworld, m.nv)
+    self._ma, self._next_qacc, self._g = (wp.zeros(vector, dtype=float) for _ in range(3))
+
+  def leaf(self, name: str) -> wp.array:
+    """A model field: the twin that has a gradient if it was asked for."""
+    return self._inputs[name] if name in self.wrt else supported.parameter(self.m, name)
+
+  def leaves(self, *names: str) -> dict[str, wp.array]:
+    """Model fields by their names without "opt."."""
+    return {name.removeprefix("opt."): self.leaf(name) for name in names}
+
+  def _record(self) -> None:
+    tape, x = self.tape, self._inputs
+    frames = tape.struct(
+      nodes.Frames, **self.leaves("body_pos", "body_quat", "jnt_pos", "jnt_axis", "qpos0")
+    )
+    self.state = tape.struct(
+      nodes.State,
+      qpos=x["qpos"],
+      qvel=x["qvel"],
+      qacc=self.d.qacc,
+      mocap_pos=x["mocap_pos"],
+      mocap_quat=x["mocap_quat"],
+    )
+    self.sweep = nodes.Sweep(
+      self.mjm, tape, frames=frames, state=self.state, fields=self.fields
+    )
+    smooth.record(self)
+
+  def _make_integration(self) -> integrate.Integration:
+    m, d = self.m, self.d
+    s = integrate.Integration()
+    s.timestep = m.opt.timestep
+    s.jnt_type, s.jnt_qposadr, s.jnt_dofadr = m.jnt_type, m.jnt_qposadr, m.jnt_dofadr
+    s.qpos, s.qvel = d.qpos, d.qvel
+    s.qacc = self._next_qacc if self.implicit else d.qacc
+    s.cot_qpos, s.cot_qvel = self.cotangents["qpos"], self.cotangents["qvel"]
+    return s
+
+  def launch(self) -> None:
+    """Computes `gradients` from `cotangents` and the inputs in the workspace."""
+    with wp.ScopedDevice(self.d.qpos.device):
+      self.tape.clear()
+      self._recompute()
+      self._solve()
+      self.tape.forward()
+      self.tape.backward()
+
+  def _recompute(self) -> None:
+    """The stages before the solver, and the polished solution."""
+    m, d = self.m, self.d
+    mjw.fwd_position(m, d, factorize=True)
+    mjw.fwd_velocity(m, d)
+    mjw.fwd_actuation(m, d)
+    mjw.fwd_acceleration(m, d)
+    self.newton.polish()
+    if self.implicit:
+      mjw_support.mul_m(m, d, self._ma, d.qacc)
+      self.implicit.prepare(self._ma, self._next_qacc)
+
+  def _solve(self) -> None:
+    """The cotangents of the accelerations, and the virtual velocities."""
+    m, d, f, coords = self.m, self.d, self.fields, self.sweep.slices
+    vector = (d.nworld, m.nv)
+    g = self.cotangents["qacc"]
+    if self.integrate:
+      grads = [self.gradients["qpos"], self.gradients["qvel"]]
+      kernel = integrate.integrate_adjoint
+      wp.launch(kernel, (d.nworld, m.njnt), inputs=[self._integration], outputs=grads)
+      inputs = [m.opt.timestep, self.gradients["qvel"]]
+      wp.launch(integrate.acceleration_cotangent, vector, inputs=inputs, outputs=[self._g])
+      if "opt.timestep" in self.wrt:
+        inputs = [self._integration, self.gradients["qvel"], self.cotangents["time"]]
+        out = self.gradients["opt.timestep"]
+        wp.launch(integrate.timestep_adjoint, d.nworld, inputs=inputs, outputs=[out])
+      if self.implicit:
+        self.implicit.solve_transposed(self._g, coords[f.y])
+        mjw_support.mul_m(m, d, self._g, coords[f.y])
+        inputs = [d.qacc, self._next_qacc]
+        wp.launch(integrate.subtract, vector, inputs=inputs, outputs=[coords[f.z]])
+      wp.launch(integrate.add, vector, inputs=[self._g, g], outputs=[self._g])
+      g = self._g
+    self.newton.solve(g, coords[f.w])
+    if f.rows:
+      wp.copy(coords[f.a], d.qacc)

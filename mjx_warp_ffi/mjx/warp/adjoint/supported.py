@@ -1,0 +1,63 @@
+"""What the backward pass has a rule for; everything else raises by name."""
+
+from collections.abc import Iterator
+
+import mujoco
+import mujoco_warp as mjw
+import numpy as np
+import warp as wp
+from mujoco_warp._src.types import DisableBit
+from mujoco_warp._src.types import EnableBit
+from mujoco_warp._src.types import IntegratorType
+
+_INTEGRATORS = (IntegratorType.EULER,)
+
+
+def parameter(m: mjw.Model, name: str) -> wp.array:
+  """A field of the model by its dotted name."""
+  out = m
+  for part in name.split("."):
+    out = getattr(out, part)
+  return out
+
+
+def has_rows(m: mjw.Model, d: mjw.Data) -> bool:
+  """Whether constraint rows can exist."""
+  return d.njmax > 0 and not m.opt.disableflags & DisableBit.CONSTRAINT
+
+
+def _features(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
+  """Names of the features of a model that have no rule."""
+  integrator = IntegratorType(m.opt.integrator)
+  if integrator not in _INTEGRATORS:
+    yield f"integrator {integrator.name}"
+  if m.opt.enableflags & EnableBit.SLEEP:
+    yield "sleeping"
+  if m.opt.noslip_iterations > 0:
+    yield "noslip_iterations"
+  if not m.opt.run_collision_detection:
+    yield "opt.run_collision_detection off"
+  for name, count in dict(flexes=m.nflex, plugins=m.nplugin, plastic=m.nplastic).items():
+    if count:
+      yield name
+  if m.nhistory:
+    yield "delays and history buffers"
+  if m.has_fluid:
+    yield "fluid (density, viscosity, wind)"
+  if np.any(mjm.jnt_actgravcomp):
+    yield "actuatorgravcomp of joints"
+  if np.any(m.jnt_actuatorid.numpy() < -1):
+    yield "damping or armature of several actuators on one joint"
+  if m.flg_adhesion or m.flg_surfacevel:
+    yield "adhesion or surface velocity of geoms"
+  if any(getattr(m.callback, f) for f in ("control", "act_dyn", "act_gain", "act_bias")):
+    yield "callbacks"
+
+
+def check(mjm: mujoco.MjModel, m: mjw.Model, *, d: mjw.Data) -> None:
+  """Raises NotImplementedError if the model has a feature without a rule."""
+  found = list(_features(mjm, m))
+  if found:
+    raise NotImplementedError(
+      f"no analytic gradient for: {', '.join(found)}. Differences have one: gradient='fd'"
+    )

@@ -1,0 +1,201 @@
+"""A list of launches that can be run backwards.
+
+Warp's own tape allocates, records on every call and routes gradients through the arrays of the
+caller. Here the launches are recorded once; every array that takes part is a twin with a gradient
+in one flat buffer, so that a single memset clears all gradients, inside a captured graph too.
+
+What keeps Warp's reverse mode right (each is silently wrong otherwise):
+* an element of an array is written once, by one thread, and never updated in place;
+* what a run-time loop carries goes through such an array or is a plain sum used linearly;
+* no `break`, `continue` or `while` in a kernel, no side effect in a `wp.func`;
+* inputs still hold, when the adjoint runs, what they held in the forward run.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import warp as wp
+
+
+def _words(array: wp.array) -> int:
+  """The size of a dense array in floats."""
+  return int(np.prod(array.shape)) * wp.types.type_size_in_bytes(array.dtype) // 4
+
+
+def _dense_strides(array: wp.array) -> bool:
+  """Whether the elements fill a block of memory, in any order of the axes."""
+  size = wp.types.type_size_in_bytes(array.dtype)
+  for stride, length in sorted(zip(array.strides, array.shape, strict=True)):
+    if length > 1 and stride != size:
+      return False
+    size *= length
+  return True
+
+
+def alias(array: wp.array) -> wp.array:
+  """The same memory as another array object, which may get a gradient of its own."""
+  twin = wp.array(
+    ptr=array.ptr,
+    dtype=array.dtype,
+    shape=array.shape,
+    strides=array.strides,
+    device=array.device,
+  )
+  twin._keep_alive = array  # a view made from a pointer does not own its memory
+  return twin
+
+
+@dataclasses.dataclass
+class _Launch:
+  kernel: wp.Kernel
+  dim: Any
+  inputs: Sequence[Any]
+  outputs: Sequence[Any]
+  seeds: Sequence[Any]  # adjoints of the outputs that are not those arrays' own gradients
+  forward: bool
+
+  def run(self, adjoint: bool) -> None:
+    if not adjoint:
+      if self.forward:
+        wp.launch(self.kernel, self.dim, inputs=self.inputs, outputs=self.outputs)
+      return
+    # An empty struct, and None for an array: the gradient goes where `.grad` of the array says.
+    blank = [_blank(x) for x in self.inputs]
+    wp.launch(
+      self.kernel,
+      self.dim,
+      inputs=self.inputs,
+      outputs=self.outputs,
+      adj_inputs=blank,
+      adj_outputs=self.seeds,
+      adjoint=True,
+    )
+
+
+def _blank(x: Any) -> Any:
+  if isinstance(x, wp.types.array):
+    return None
+  return type(x)() if hasattr(x, "_cls") or hasattr(x, "_ctype") else x
+
+
+class Tape:
+  """Arrays with gradients, and launches that run forwards and backwards.
+
+  Use: make arrays, twins and structs, record launches, `finish()` once; then `forward()`,
+  `clear()`, seed the gradients of outputs, `backward()`, all of which a graph may capture.
+
+  Args:
+    nworld: number of worlds, the first axis of every array made here.
+    device: where everything lives.
+    world_fastest: stores the arrays made here with the world as the fastest axis (for a GPU).
+  """
+
+  def __init__(self, nworld: int, device: Any = None, *, world_fastest: bool = False):
+    self.nworld = nworld
+    self.device = wp.get_device(device)
+    self.world_fastest = world_fastest
+    self.one = wp.full(1, 1.0, dtype=float, device=self.device)
+    self._none = wp.zeros(1, dtype=float, device=self.device)
+    self._with_gradient: list[wp.array] = []
+    self._structs: list[tuple[Any, dict[str, Any]]] = []
+    self._steps: list[_Launch | tuple[Callable[[], None] | None, Callable[[], None] | None]] = []
+    self.flat: wp.array | None = None
+
+  def array(self, *shape: int, dtype: Any = float, gradient: bool = True) -> wp.array:
+    """A zero array of shape (nworld, *shape)."""
+    if self.world_fastest and len(shape) == 1:
+      out = wp.zeros((*shape, self.nworld), dtype=dtype, device=self.device).transpose()
+    else:
+      out = wp.zeros((self.nworld, *shape), dtype=dtype, device=self.device)
+    return self.track(out) if gradient else out
+
+  def stack(self, count: int, length: int, *, dtype: Any) -> wp.array:
+    """A zero array of shape (count, nworld, length) with a gradient."""
+    if self.world_fastest:
+      out = wp.zeros((count, length, self.nworld), dtype=dtype, device=self.device)
+      return self.track(out.transpose((0, 2, 1)))
+    return self.track(wp.zeros((count, self.nworld, length), dtype=dtype, device=self.device))
+
+  def track(self, array: wp.array) -> wp.array:
+    """Gives an array made here a gradient."""
+    if self.flat is not None:
+      raise RuntimeError("the tape is finished: make arrays before finish()")
+    if not _dense_strides(array):
+      raise ValueError(f"an array with gaps cannot have a gradient: {array.strides=}")
+    self._with_gradient.append(array)
+    return array
+
+  def twin(self, array: wp.array) -> wp.array:
+    """An array on the same memory that has a gradient; an empty one stays as it is."""
+    if array.size == 0:
+      return array
+    return self.track(alias(array))
+
+  def struct(self, struct: Any, /, **fields: Any) -> Any:
+    """A struct whose arrays get their gradients at `finish()`."""
+    out = struct()
+    self._structs.append((out, fields))
+    return out
+
+  def launch(self, kernel: wp.Kernel, dim: Any, *, inputs: Sequence, outputs: Sequence) -> None:
+    """Records a kernel that writes arrays with gradients."""
+    self._steps.append(_Launch(kernel, dim, inputs, outputs, [None for _ in outputs], True))
+
+  def power(self, kernel: wp.Kernel, dim: tuple[int, ...], *, inputs: Sequence) -> None:
+    """Records a kernel whose last argument collects a part of the power, one number a thread.
+
+    Only its adjoint runs: the power itself is not wanted, and its seed is one everywhere. Neither
+    takes memory.
+    """
+    strides = (0,) * len(dim)
+    place, seed = (
+      wp.array(ptr=x.ptr, dtype=float, shape=dim, strides=strides, device=self.device)
+      for x in (self._none, self.one)
+    )
+    self._steps.append(_Launch(kernel, dim, inputs, [place], [seed], False))
+
+  def call(self, *, forward: Callable | None = None, backward: Callable | None = None) -> None:
+    """Records functions that launch something else."""
+    self._steps.append((forward, backward))
+
+  def finish(self) -> None:
+    """Allocates the gradients, in one buffer that `clear()` zeroes."""
+    sizes = [_words(x) for x in self._with_gradient]
+    # Vector types may be read 16 bytes at a time, so every gradient starts at such an address.
+    starts = np.concatenate([[0], np.cumsum([(n + 3) // 4 * 4 for n in sizes])]).astype(int)
+    self.flat = wp.zeros(max(1, int(starts[-1])), dtype=float, device=self.device)
+    for array, start in zip(self._with_gradient, starts, strict=False):
+      grad = wp.array(
+        ptr=self.flat.ptr + 4 * int(start),
+        dtype=array.dtype,
+        shape=array.shape,
+        strides=array.strides,
+        device=self.device,
+      )
+      array.grad = grad
+    for struct, fields in self._structs:
+      for name, value in fields.items():
+        setattr(struct, name, value)
+
+  def clear(self) -> None:
+    """Zeroes all gradients."""
+    assert self.flat is not None
+    self.flat.zero_()
+
+  def forward(self) -> None:
+    """Runs the recorded launches in their order."""
+    for step in self._steps:
+      if isinstance(step, _Launch):
+        step.run(adjoint=False)
+      elif step[0] is not None:
+        step[0]()
+
+  def backward(self) -> None:
+    """Runs the adjoints of the recorded launches in reverse."""
+    for step in reversed(self._steps):
+      if isinstance(step, _Launch):
+        step.run(adjoint=True)
+      elif step[1] is not None:
+        step[1]()

@@ -1,0 +1,54 @@
+"""The functions of mujoco_warp that this package brings to JAX."""
+
+from __future__ import annotations
+
+import functools
+
+import mujoco_warp as mjw
+import warp as wp
+
+from mjx_warp_ffi.mjx.spec import Spec
+from mjx_warp_ffi.mjx.types import Model
+from mjx_warp_ffi.mjx.warp import fields
+from mjx_warp_ffi.mjx.warp.ffi import staged
+from mjx_warp_ffi.mjx.warp.types import EnableBit
+
+# What a step integrates; the forward dynamics leaves it alone.
+_INTEGRATED = frozenset(
+  "time qpos qvel act history plastic qacc_warmstart tree_asleep".split()
+)
+# What only the user writes.
+_INPUTS = frozenset(
+  "ctrl qfrc_applied xfrc_applied eq_active mocap_pos mocap_quat userdata".split()
+)
+_CONTACTS = ("ncon", "warning", *(f"contact.{f.name}" for f in fields.contact_fields()))
+
+
+@functools.lru_cache(maxsize=64)
+def _on_demand(spec: Spec, enableflags: int, postconstraint: bool) -> frozenset[str]:
+  """Fields that a forward pass of this model leaves alone, as mj_forward does."""
+  with wp.ScopedDevice("cpu"):
+    m = mjw.put_model(spec.mj_model)
+  left = {"qfrc_inverse"}
+  if not (enableflags & EnableBit.ENERGY or m.sensor_e_potential or m.sensor_e_kinetic):
+    left |= {"energy"}
+  if not m.sensor_subtree_vel:
+    left |= {"subtree_linvel", "subtree_angmom"}
+  if not (postconstraint or m.sensor_rne_postconstraint):
+    left |= {"cacc", "cfrc_int", "cfrc_ext"}
+  return frozenset(left)
+
+
+def _forward_outputs(m: Model) -> tuple[str, ...]:
+  statics = m.opt.statics
+  left = _on_demand(m.spec, statics.enableflags, statics.run_rne_postconstraint)
+  left = left | _INPUTS | _INTEGRATED
+  return (*(f.name for f in fields.data_fields() if f.name not in left), *_CONTACTS)
+
+
+def _step_outputs(m: Model) -> tuple[str, ...]:
+  return (*(f.name for f in fields.data_fields() if f.name in _INTEGRATED), *_forward_outputs(m))
+
+
+step = staged(mjw.step, name="step", outputs=_step_outputs)
+forward = staged(mjw.forward, name="forward", outputs=_forward_outputs)

@@ -1,0 +1,235 @@
+"""Kernels around a MuJoCo Warp function: static geoms, contacts by world, bad states."""
+
+# ruff: noqa: D103 - kernels are described by the functions that launch them
+
+from __future__ import annotations
+
+import math
+
+import mujoco
+import mujoco_warp as mjw
+import numpy as np
+import warp as wp
+from mujoco_warp._src import math as mjw_math
+from mujoco_warp._src import types as mjw_types
+
+from mjx_warp_ffi.mjx.warp import fields
+
+_MAXVAL = wp.constant(float(mujoco.mjMAXVAL))
+_IS_CONSTRAINT = wp.constant(int(mjw_types.ContactType.CONSTRAINT))
+_NARROWPHASE = wp.constant(int(mjw_types.OverflowType.NARROWPHASE))
+
+
+@wp.struct
+class Column:
+  """One 4-byte word of a contact field: where it lies in the pool and in the rows by world."""
+
+  src: wp.uint64
+  dst: wp.uint64
+  src_words: int
+  dst_words: int
+  word: int
+  padding: int
+
+
+@wp.kernel(enable_backward=False)
+def _static_geom_poses(
+  geoms: wp.array[int],
+  body_parentid: wp.array[int],
+  geom_bodyid: wp.array[int],
+  body_pos: wp.array2d[wp.vec3],
+  body_quat: wp.array2d[wp.quat],
+  geom_pos: wp.array2d[wp.vec3],
+  geom_quat: wp.array2d[wp.quat],
+  geom_xpos: wp.array2d[wp.vec3],
+  geom_xmat: wp.array2d[wp.mat33],
+):
+  world, i = wp.tid()
+  geom = geoms[i]
+  pos = geom_pos[world % geom_pos.shape[0], geom]
+  quat = geom_quat[world % geom_quat.shape[0], geom]
+  body = geom_bodyid[geom]
+  while body > 0:
+    up = body_quat[world % body_quat.shape[0], body]
+    pos = body_pos[world % body_pos.shape[0], body] + mjw_math.rot_vec_quat(pos, up)
+    quat = mjw_math.mul_quat(up, quat)
+    body = body_parentid[body]
+  geom_xpos[world, geom] = pos
+  geom_xmat[world, geom] = mjw_math.quat_to_mat(wp.normalize(quat))
+
+
+@wp.kernel(enable_backward=False)
+def _list_contacts(
+  nacon: wp.array[int],
+  worldid: wp.array[int],
+  contact_type: wp.array[int],
+  listed: wp.array2d[int],
+  ncon: wp.array[int],
+):
+  c = wp.tid()
+  if c < nacon[0] and (contact_type[c] & _IS_CONSTRAINT) != 0:
+    world = worldid[c]
+    slot = wp.atomic_add(ncon, world, 1)
+    if slot < listed.shape[1]:
+      listed[world, slot] = c
+
+
+@wp.kernel(enable_backward=False)
+def _sort_contacts(
+  ncon: wp.array[int],
+  geom: wp.array[wp.vec2i],
+  collision: wp.array[int],
+  listed: wp.array2d[int],
+  order: wp.array2d[int],
+  overflow: wp.array[int],
+):
+  world, i = wp.tid()
+  if i == 0 and ncon[world] > listed.shape[1]:
+    overflow[world] = overflow[world] | _NARROWPHASE
+  n = wp.min(ncon[world], listed.shape[1])
+  if i >= n:
+    return
+  c = listed[world, i]
+  g = geom[c]
+  rank = int(0)
+  for k in range(n):
+    e = listed[world, k]
+    h = geom[e]
+    before = h[0] < g[0]
+    if h[0] == g[0]:
+      before = h[1] < g[1]
+      if h[1] == g[1]:
+        before = collision[e] < collision[c]
+        if collision[e] == collision[c]:
+          before = e < c
+    if before:
+      rank += 1
+  order[world, rank] = c
+
+
+@wp.kernel(enable_backward=False)
+def _copy_contacts(
+  ncon: wp.array[int],
+  order: wp.array2d[int],
+  naconmax: int,
+  columns: wp.array[Column],
+):
+  world, i, k = wp.tid()
+  column = columns[k]
+  n = order.shape[1]
+  dst = wp.array(ptr=column.dst, shape=(ncon.shape[0], n, column.dst_words), dtype=int)
+  if i < ncon[world]:
+    src = wp.array(ptr=column.src, shape=(naconmax, column.src_words), dtype=int)
+    dst[world, i, column.word] = src[order[world, i], column.word]
+  else:
+    dst[world, i, column.word] = column.padding
+
+
+@wp.kernel(enable_backward=False)
+def _flag_bad_values(
+  values: wp.array2d[float],
+  bit: int,
+  warning: wp.array[int],
+):
+  world = wp.tid()
+  bad = bool(False)
+  for i in range(values.shape[1]):
+    x = values[world, i]
+    if not (x > -_MAXVAL and x < _MAXVAL):  # NaN too: no comparison with it holds
+      bad = True
+  if bad:
+    warning[world] = warning[world] | bit
+
+
+class StaticGeoms:
+  """Poses of the geoms that are welded to the world.
+
+  mujoco_warp computes them only in `make_data`; here they follow `geom_pos`, `body_pos` and the
+  like in every call, so that terrain may differ between worlds and change.
+  """
+
+  def __init__(self, mj_model: mujoco.MjModel):
+    body = mj_model.geom_bodyid
+    welded = mj_model.body_weldid[body] == 0
+    fixed = mj_model.body_mocapid[mj_model.body_rootid[body]] == -1
+    self._geoms = wp.array(np.flatnonzero(welded & fixed), dtype=int)
+
+  def launch(self, m: mjw.Model, d: mjw.Data) -> None:
+    """Writes `geom_xpos` and `geom_xmat` of these geoms."""
+    if self._geoms.size:
+      wp.launch(
+        _static_geom_poses,
+        dim=(d.nworld, self._geoms.size),
+        inputs=[
+          *(self._geoms, m.body_parentid, m.geom_bodyid),
+          *(m.body_pos, m.body_quat, m.geom_pos, m.geom_quat),
+        ],
+        outputs=[d.geom_xpos, d.geom_xmat],
+      )
+
+
+class WorldContacts:
+  """The contacts of each world, taken from mujoco_warp's pool, which all worlds share.
+
+  They are sorted by geoms, so that neither thread timing nor the other worlds show.
+
+  Attributes:
+    ncon: number of contacts of each world, (nworld,).
+    arrays: by field name, (nworld, nconmax, ...).
+  """
+
+  PADDING = {"dist": 1.0, "geom": -1, "flex": -1, "elem": -1, "vert": -1, "efc_address": -1}
+
+  def __init__(self, d: mjw.Data, nconmax: int):
+    self._d = d
+    self._listed = wp.zeros((d.nworld, nconmax), dtype=int)
+    self._order = wp.zeros((d.nworld, nconmax), dtype=int)
+    self.ncon = wp.zeros(d.nworld, dtype=int)
+    self.arrays = {}
+    columns = []
+    for field in fields.contact_fields():
+      src = getattr(d.contact, field.name)
+      dst = wp.zeros((d.nworld, nconmax, math.prod(field.item)), dtype=int)
+      self.arrays[field.name] = dst
+      if src.size == 0 or dst.size == 0:
+        dst.fill_(-1)
+        continue
+      padding = np.array(self.PADDING.get(field.name, 0), field.dtype).view(np.int32)
+      for word in range(dst.shape[2]):
+        column = Column()
+        column.src, column.dst = src.ptr, dst.ptr
+        column.src_words, column.dst_words = src.strides[0] // 4, dst.shape[2]
+        column.word, column.padding = word, int(padding)
+        columns.append(column)
+    self._columns = wp.array(columns, dtype=Column)
+
+  def launch(self) -> None:
+    """Fills `ncon` and `arrays`, and flags the worlds whose contacts do not all fit."""
+    d, con = self._d, self._d.contact
+    self.ncon.zero_()
+    if not self._columns.size:
+      return
+    wp.launch(
+      _list_contacts,
+      dim=d.naconmax,
+      inputs=[d.nacon, con.worldid, con.type],
+      outputs=[self._listed, self.ncon],
+    )
+    wp.launch(
+      _sort_contacts,
+      dim=self._listed.shape,
+      inputs=[self.ncon, con.geom, con.geomcollisionid, self._listed],
+      outputs=[self._order, d.overflow],
+    )
+    wp.launch(
+      _copy_contacts,
+      dim=(*self._listed.shape, self._columns.size),
+      inputs=[self.ncon, self._order, d.naconmax, self._columns],
+    )
+
+
+def flag_bad_values(values: wp.array, kind: mujoco.mjtWarning, warning: wp.array) -> None:
+  """Sets the bit of a warning in each world where a value is huge or not a number."""
+  wp.launch(
+    _flag_bad_values, dim=values.shape[0], inputs=[values, 1 << int(kind)], outputs=[warning]
+  )

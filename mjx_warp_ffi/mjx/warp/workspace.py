@@ -1,0 +1,125 @@
+"""mujoco_warp's Model and Data for one batch of worlds, in buffers that never move."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import mujoco
+import mujoco_warp as mjw
+import numpy as np
+import warp as wp
+
+from mjx_warp_ffi.mjx.spec import Sizes, Spec
+from mjx_warp_ffi.mjx.warp import fields, kernels
+from mjx_warp_ffi.mjx.warp.fields import lookup
+
+# Contacts and rows live in pools that all worlds share: this factor of slack keeps the worlds with
+# many contacts from taking the place of the others.
+_POOL_SLACK = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """Everything that decides the buffers and the code of a workspace.
+
+  Attributes:
+    spec: static part of the model.
+    statics: static options.
+    sizes: capacities.
+    nworld: number of worlds.
+    batched: names of the model leaves that have a row for each world.
+    autoreset: whether worlds with a bad state are reset.
+  """
+
+  spec: Spec
+  statics: Any
+  sizes: Sizes
+  nworld: int
+  batched: frozenset[str]
+  autoreset: bool = False
+
+
+class Workspace:
+  """Buffers on the current Warp device.
+
+  Attributes:
+    m: mujoco_warp's Model.
+    d: mujoco_warp's Data.
+    contacts: contacts by world.
+    warning: mjWARN_* bits by world.
+  """
+
+  def __init__(self, plan: Plan):
+    self.plan = plan
+    mj_model = plan.spec.mj_model
+    self.m = _make_model(plan)
+    self.d = _make_data(plan)
+    self.static_geoms = kernels.StaticGeoms(mj_model)
+    self.contacts = kernels.WorldContacts(self.d, plan.sizes.nconmax)
+    self.warning = wp.zeros(plan.nworld, dtype=int)
+
+  def leaf(self, name: str) -> wp.array:
+    """The array that holds a leaf of Model."""
+    staging = fields.STAGED_AS.get(name)
+    return lookup(self.m, staging.target if staging else name)
+
+  def field(self, name: str) -> wp.array:
+    """The array that holds a field of Data, or of its contacts under `contact.`."""
+    if name.startswith("contact."):
+      return self.contacts.arrays[name.removeprefix("contact.")]
+    own = {"ncon": self.contacts.ncon, "warning": self.warning}
+    return own[name] if name in own else getattr(self.d, name)
+
+  def run(self, function: Callable[[mjw.Model, mjw.Data], None]) -> None:
+    """Runs a function of mujoco_warp and what belongs around it; can be captured."""
+    warn = mujoco.mjtWarning
+    kernels.flag_bad_values(self.d.qpos, warn.mjWARN_BADQPOS, self.warning)
+    kernels.flag_bad_values(self.d.qvel, warn.mjWARN_BADQVEL, self.warning)
+    self.static_geoms.launch(self.m, self.d)
+    function(self.m, self.d)
+    kernels.flag_bad_values(self.d.qacc, warn.mjWARN_BADQACC, self.warning)
+    self.contacts.launch()
+
+
+def _make_model(plan: Plan) -> mjw.Model:
+  mj_model, statics = plan.spec.mj_model, plan.statics
+  m = mjw.put_model(mj_model)
+  for name in statics._fields:
+    value = getattr(m.opt, name)
+    setattr(m.opt, name, type(value)(getattr(statics, name)))
+  for name in plan.spec.switches:
+    setattr(m, name, True)
+  # compiled in wherever the feature could exist: these cost nothing while they are zero
+  m.has_tendon_stiffness = m.has_tendon_damping = mj_model.ntendon > 0
+  m.has_efm_actuator = m.has_efm_actuator or bool(
+    np.any(mj_model.actuator_gaintype == mujoco.mjtGain.mjGAIN_AFFINE)
+    or np.any(mj_model.actuator_biastype == mujoco.mjtBias.mjBIAS_AFFINE)
+  )
+  for name in plan.batched:
+    staging = fields.STAGED_AS.get(name)
+    path = staging.target if staging else name
+    old = lookup(m, path)
+    rows = wp.empty((plan.nworld, *old.shape[1:]), dtype=old.dtype)
+    owner = m.opt if path.startswith("opt.") else m
+    setattr(owner, path.removeprefix("opt."), rows)
+    rows._is_batched = True
+  return m
+
+
+def _make_data(plan: Plan) -> mjw.Data:
+  sizes, nworld = plan.sizes, plan.nworld
+  naconmax = sizes.naconmax or _POOL_SLACK * sizes.nconmax * nworld
+  nccdmax = sizes.nccdmax
+  naccdmax = sizes.naccdmax or (None if nccdmax is None else min(naconmax, nccdmax * nworld))
+  return mjw.make_data(
+    plan.spec.mj_model,
+    nworld=nworld,
+    nconmax=sizes.nconmax,
+    njmax=sizes.njmax,
+    njmax_nnz=sizes.njmax_nnz,
+    naconmax=naconmax,
+    naccdmax=naccdmax,
+    nvmax=sizes.nvmax,
+  )

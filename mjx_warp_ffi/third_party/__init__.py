@@ -1,0 +1,1 @@
+"""Borders to third-party packages."""

@@ -1,0 +1,110 @@
+"""A bounded cache of launchers, each used by one thread at a time."""
+
+import collections
+import threading
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import warp as wp
+
+from mjx_warp_ffi.third_party.warp import runtime
+
+DEFAULT_MAX = 32
+
+
+class Slot:
+  """A place for one launcher: its lock, and the order of its calls across CUDA streams."""
+
+  def __init__(self):
+    """Makes an empty slot."""
+    self.lock = threading.Lock()
+    self.value: Any = None
+    self.released = False
+    self._event: wp.Event | None = None
+    self._stream = 0
+
+  def begin(self, stream: int) -> None:
+    """Makes a stream wait for the last call if that ran on another one."""
+    if self._event is not None and stream != self._stream:
+      runtime.wait_event(self._event, stream)
+
+  def end(self, device: wp.Device, stream: int) -> None:
+    """Marks the end of a call on its stream."""
+    if not device.is_cuda:
+      return
+    if self._event is None:
+      self._event = wp.Event(device)
+    runtime.record_event(self._event, stream)
+    self._stream = stream
+
+  def release(self) -> None:
+    """Waits for calls that still run on a device, then drops the launcher."""
+    with self.lock:
+      if self._event is not None:
+        wp.synchronize_event(self._event)
+      self.value = self._event = None
+      self.released = True
+
+
+class SlotCache:
+  """Slots by key; the least recently used is released when there are more than `maximum`.
+
+  Args:
+    maximum: The bound; None for no bound.
+  """
+
+  def __init__(self, maximum: int | None = DEFAULT_MAX):
+    """Makes an empty cache."""
+    self._lock = threading.Lock()
+    self._slots: collections.OrderedDict[Hashable, Slot] = collections.OrderedDict()
+    self._maximum = maximum
+
+  def __len__(self) -> int:
+    """The number of slots that are held."""
+    return len(self._slots)
+
+  @property
+  def maximum(self) -> int | None:
+    """The number of launchers to keep; None for no bound."""
+    return self._maximum
+
+  @maximum.setter
+  def maximum(self, value: int | None) -> None:
+    self._maximum = value
+    self._release(self._evicted())
+
+  def acquire(self, key: Hashable) -> Slot:
+    """Returns the slot of a key with its lock held, empty if it is new."""
+    while True:
+      slot = self._get(key)
+      slot.lock.acquire()
+      if not slot.released:
+        return slot
+      slot.lock.release()  # evicted between the two lines above
+
+  def _get(self, key: Hashable) -> Slot:
+    with self._lock:
+      slot = self._slots.get(key)
+      if slot is not None:
+        self._slots.move_to_end(key)
+        return slot
+      slot = self._slots[key] = Slot()
+    self._release(self._evicted())
+    return slot
+
+  def clear(self, matches: Callable[[Any], bool] = lambda key: True) -> None:
+    """Releases the slots whose key matches, all of them by default."""
+    with self._lock:
+      keys = [key for key in self._slots if matches(key)]
+      released = [self._slots.pop(key) for key in keys]
+    self._release(released)
+
+  def _evicted(self) -> list[Slot]:
+    with self._lock:
+      excess = 0 if self._maximum is None else len(self._slots) - self._maximum
+      return [self._slots.popitem(last=False)[1] for _ in range(excess)]
+
+  def _release(self, slots: list[Slot]) -> None:
+    # Outside the lock: releasing waits for the slot's last call.
+    for slot in slots:
+      slot.release()

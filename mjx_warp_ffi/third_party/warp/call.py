@@ -1,0 +1,92 @@
+"""A call from XLA, decoded only as far as a launcher asks."""
+
+import functools
+from typing import Any
+
+import warp as wp
+
+from mjx_warp_ffi.third_party.warp import xla_ffi
+
+PLATFORMS = ("cpu", "CUDA")
+
+
+class Call:
+  """One execution of an FFI target. Valid only while the handler runs."""
+
+  __slots__ = ("frame", "platform")
+
+  def __init__(self, frame: tuple[int, ...], platform: str):
+    """Keeps the frame; nothing is decoded yet."""
+    self.frame = frame
+    self.platform = platform
+
+  @property
+  def ordinal(self) -> int:
+    """XLA's process-local device ordinal; eight virtual CPU devices have eight."""
+    return xla_ffi.get_device_ordinal(self.frame[xla_ffi.API], self.frame[xla_ffi.CTX])
+
+  @property
+  def stream(self) -> int:
+    """The CUDA stream handle to launch on; 0 on the CPU, where calls are synchronous."""
+    if self.platform == "cpu":
+      return 0
+    return xla_ffi.get_stream(self.frame[xla_ffi.API], self.frame[xla_ffi.CTX])
+
+  @property
+  def key(self) -> bytes:
+    """The value of the only attribute, a string."""
+    if self.frame[xla_ffi.ATTR_COUNT] != 1:
+      raise ValueError(f"expected one attribute, got {sorted(self.attributes())}")
+    return xla_ffi.read_only_string(self.frame[xla_ffi.ATTRS])
+
+  @property
+  def counts(self) -> tuple[int, int]:
+    """The numbers of arguments and of results."""
+    return self.frame[xla_ffi.ARG_COUNT], self.frame[xla_ffi.RET_COUNT]
+
+  def pointers(self) -> bytes:
+    """Returns the data pointers of the arguments, then of the results, as 64-bit words."""
+    frame = self.frame
+    return xla_ffi.read_pointers(
+      frame[xla_ffi.ARGS], frame[xla_ffi.ARG_COUNT]
+    ) + xla_ffi.read_pointers(frame[xla_ffi.RETS], frame[xla_ffi.RET_COUNT])
+
+  def inputs(self) -> list[xla_ffi.Buffer]:
+    """Returns the arguments with their dtypes and shapes."""
+    return xla_ffi.read_buffers(self.frame[xla_ffi.ARGS], self.frame[xla_ffi.ARG_COUNT])
+
+  def outputs(self) -> list[xla_ffi.Buffer]:
+    """Returns the results with their dtypes and shapes."""
+    return xla_ffi.read_buffers(self.frame[xla_ffi.RETS], self.frame[xla_ffi.RET_COUNT])
+
+  def attributes(self) -> dict[str, Any]:
+    """Returns all attributes by name."""
+    frame = self.frame
+    return xla_ffi.read_attributes(
+      frame[xla_ffi.ATTR_COUNT],
+      frame[xla_ffi.ATTR_TYPES],
+      frame[xla_ffi.ATTR_NAMES],
+      frame[xla_ffi.ATTRS],
+    )
+
+
+def warp_device(platform: str, ordinal: int) -> wp.Device:
+  """Returns Warp's device for an XLA platform name and ordinal.
+
+  Raises:
+    RuntimeError: This Warp build or machine has no such device.
+  """
+  wp.init()
+  if platform == "cpu":
+    if not wp.is_cpu_available():
+      raise RuntimeError("this build of Warp has no CPU support, but XLA runs this call on the CPU")
+    return wp.get_device("cpu")
+  if not wp.is_cuda_available():
+    raise RuntimeError("Warp finds no CUDA device, but XLA runs this call on one")
+  return wp.get_cuda_device(ordinal)
+
+
+@functools.lru_cache(maxsize=256)
+def external_stream(device: wp.Device, handle: int) -> wp.Stream:
+  """Returns a Warp stream around XLA's stream handle."""
+  return wp.Stream(device, cuda_stream=handle)

@@ -1,0 +1,152 @@
+"""Copies between XLA's buffers and fixed Warp buffers: one kernel for all arguments.
+
+XLA's pointers lie in a table that the host refreshes between replays, so a captured graph never
+changes. A kernel costs less than as many graph memcpy nodes: those must be updated one by one.
+"""
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+import warp as wp
+
+from mjx_warp_ffi.third_party.warp import runtime
+
+# A CUDA block moves one chunk, 16 bytes a lane and round. A chunk on the CPU is a whole array.
+_LANES = 256
+_CHUNK = 16 * _LANES * 4
+
+
+@wp.func_native(
+  snippet="""
+#if defined(__CUDA_ARCH__)
+  char* to = (char*)target;
+  const char* from = (const char*)source;
+  if (((target | source) & 15) == 0) {
+    for (long long i = 16 * lane; i + 16 <= size; i += 16 * lanes)
+      *(int4*)(to + i) = *(const int4*)(from + i);
+    for (long long i = (size & ~15LL) + lane; i < size; i += lanes)
+      to[i] = from[i];
+  } else {
+    for (long long i = lane; i < size; i += lanes)
+      to[i] = from[i];
+  }
+#else
+  if (lane == 0)
+    __builtin_memcpy((void*)target, (const void*)source, (unsigned long long)size);
+#endif
+"""
+)
+def _move(target: wp.uint64, source: wp.uint64, size: wp.int64, lane: int, lanes: int): ...
+
+
+@wp.kernel(enable_backward=False)
+def _copy(
+  table: wp.array(dtype=wp.uint64),
+  entry: wp.array(dtype=wp.int32),
+  offset: wp.array(dtype=wp.uint64),
+  fixed: wp.array(dtype=wp.uint64),
+  size: wp.array(dtype=wp.int64),
+  lanes: int,
+  outward: bool,
+):
+  chunk, lane = wp.tid()  # pyright: ignore
+  moving = table[entry[chunk]] + offset[chunk]
+  if outward:
+    _move(moving, fixed[chunk], size[chunk], lane, lanes)
+  else:
+    _move(fixed[chunk], moving, size[chunk], lane, lanes)
+
+
+class _Direction:
+  """The chunks of one direction, launched together."""
+
+  def __init__(self, table: wp.array, arrays: Sequence[wp.array | None], first: int, outward: bool):
+    device = wp.get_device(table.device)
+    lanes, chunk = (_LANES, _CHUNK) if device.is_cuda else (1, 0)
+    entry, offset, fixed, size = [], [], [], []
+    for i, array in enumerate(arrays):
+      total = 0 if array is None else byte_count(array)
+      for start in range(0, total, chunk or max(total, 1)):
+        entry.append(first + i)
+        offset.append(start)
+        fixed.append(array.ptr + start)  # pyright: ignore
+        size.append(min(chunk or total, total - start))
+    self.count = len(entry)
+    self._dim = (self.count, lanes)
+    self._inputs = [
+      table,
+      wp.array(np.array(entry, np.int32), dtype=wp.int32, device=device),
+      wp.array(np.array(offset, np.uint64), dtype=wp.uint64, device=device),
+      wp.array(np.array(fixed, np.uint64), dtype=wp.uint64, device=device),
+      wp.array(np.array(size, np.int64), dtype=wp.int64, device=device),
+      lanes,
+      outward,
+    ]
+
+  def launch(self) -> None:
+    if self.count:
+      device = self._inputs[0].device
+      wp.launch(_copy, dim=self._dim, inputs=self._inputs, device=device, block_dim=_LANES)
+
+
+class Copies:
+  """Moves the arguments of a call into fixed buffers and results out of them.
+
+  Args:
+    device: Where all buffers lie.
+    inputs: The i-th argument goes to the i-th array; None skips it.
+    outputs: The i-th result comes from the i-th array; None skips it.
+  """
+
+  def __init__(
+    self,
+    device: wp.Device,
+    inputs: Sequence[wp.array | None],
+    outputs: Sequence[wp.array | None],
+  ):
+    """Lays out the chunks of all arrays."""
+    self._device = device
+    self._arrays = (tuple(inputs), tuple(outputs))  # the chunks hold bare addresses into them
+    self._length = 8 * (len(inputs) + len(outputs))
+    # Filled through a pointer: NumPy views of a Warp array cost more than the copy.
+    self._table = wp.zeros(max(1, self._length // 8), dtype=wp.uint64, device=device)
+    self._pointers = b""
+    self._in = _Direction(self._table, inputs, 0, False)
+    self._out = _Direction(self._table, outputs, len(inputs), True)
+
+  def refresh(self, pointers: bytes, stream: int) -> None:
+    """Sets XLA's pointers for the copies that follow on the stream.
+
+    Args:
+      pointers: 64-bit words, arguments first.
+      stream: The CUDA stream handle; ignored on the CPU.
+
+    Raises:
+      ValueError: The number of pointers is not that of the buffers.
+    """
+    if pointers == self._pointers:
+      return
+    if len(pointers) != self._length:
+      raise ValueError(
+        f"expected {len(self._arrays[0])} arguments and {len(self._arrays[1])} results, "
+        f"got {len(pointers) // 8} buffers in all"
+      )
+    if self._device.is_cuda:
+      runtime.copy_to_device(self._device, self._table.ptr, pointers, stream)
+    else:
+      ctypes.memmove(self._table.ptr, pointers, self._length)
+    self._pointers = pointers
+
+  def gather(self) -> None:
+    """Launches the copies of all arguments on the current stream."""
+    self._in.launch()
+
+  def scatter(self) -> None:
+    """Launches the copies of all results on the current stream."""
+    self._out.launch()
+
+
+def byte_count(array: wp.array) -> int:
+  """Returns the number of bytes of a contiguous array's elements."""
+  return array.size * wp.types.type_size_in_bytes(array.dtype)

@@ -1,0 +1,177 @@
+"""Graph modes: how a body that launches Warp work is run from XLA.
+
+A launcher is made once for a body on a device and then called with XLA's pointers and stream.
+"""
+
+import enum
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import warp as wp
+
+from mjx_warp_ffi.third_party.warp import copies as copies_lib
+from mjx_warp_ffi.third_party.warp import guard, runtime
+
+
+class GraphMode(enum.IntEnum):
+  """How a callable's launches are captured and replayed."""
+
+  NONE = 0
+  """The Python body runs in every call."""
+  JAX = 1
+  """The Python body runs in every call, and XLA may capture it into a CUDA graph of its own."""
+  WARP = 2
+  """Warp captures once for each set of buffer addresses; replays run no Python body."""
+  WARP_STAGED = 3
+  """Warp captures once on buffers that never move, with the copies inside the graph."""
+  WARP_STAGED_EX = 4
+  """Warp captures once on buffers that never move, with the copies outside the graph."""
+
+
+JaxCallableGraphMode = GraphMode
+
+
+@functools.cache
+def _private_stream(device: wp.Device) -> wp.Stream:
+  """Returns the stream that captures run on, so that XLA's streams never capture for us."""
+  return wp.Stream(device)
+
+
+class Graph:
+  """Launches that were captured once and replay on any stream of their device.
+
+  Args:
+    device: Where to capture.
+    record: Launches the work; must not synchronise or read results back.
+
+  Raises:
+    RuntimeError: The work cannot be captured; the message names a mode that runs it.
+  """
+
+  def __init__(self, device: wp.Device, record: Callable[[], None]):
+    """Captures the work."""
+    stream = _private_stream(device) if device.is_cuda else None
+    try:
+      with guard.recording(device, stream):
+        with wp.ScopedCapture(device=device, stream=stream) as capture:
+          record()
+        # Instantiated under the guard: Warp's stream must not be in another capture.
+        self._executable = runtime.instantiate_cuda(capture.graph, stream) if stream else None
+    except Exception as error:
+      raise RuntimeError(
+        "the body ran, but could not be captured into a graph; GraphMode.NONE runs it uncaptured"
+      ) from error
+    # Warp's graph keeps the modules loaded whose kernels it launches.
+    self._graph: Any = capture.graph
+    self.replay = self._replay_cuda if device.is_cuda else self._replay_cpu
+
+  def _replay_cpu(self, stream: int) -> None:
+    del stream
+    runtime.replay_cpu(self._graph)
+
+  def _replay_cuda(self, stream: int) -> None:
+    runtime.launch_cuda(self._executable, stream)  # pyright: ignore
+
+
+class Staged(Protocol):
+  """A body over fixed buffers, callable with XLA's pointers."""
+
+  def __call__(self, pointers: bytes, stream: int) -> None:
+    """Copies the arguments in, runs the body, copies the results out."""
+    ...
+
+
+class _StagedBase:
+  """What the staged launchers share: the copies, and the first call, which is not captured.
+
+  The first call loads the modules of the body and of the copies, which a capture must find
+  loaded, and its results are already those of the call.
+  """
+
+  def __init__(
+    self,
+    device: wp.Device,
+    body: Callable[[], None],
+    *,
+    inputs: Sequence[wp.array | None],
+    outputs: Sequence[wp.array | None],
+    keep: object = None,
+  ):
+    self._device = device
+    self._keep = keep
+    self._body = body
+    self._copies = copies_lib.Copies(device, inputs, outputs)
+    self._launch: Callable[[int], None] | None = None
+
+  def __call__(self, pointers: bytes, stream: int) -> None:
+    """Copies the arguments in, runs the body, copies the results out."""
+    self._copies.refresh(pointers, stream)
+    if self._launch is not None:
+      self._launch(stream)
+      return
+    with guard.body(self._device, stream, alone=True):
+      self._copies.gather()
+      self._body()
+      self._copies.scatter()
+    self._launch = self._capture()
+
+  def warm(self, stream: int) -> None:
+    """Runs the body on what its buffers hold and captures, ahead of the first call."""
+    if self._launch is None:
+      with guard.body(self._device, stream, alone=True):
+        self._body()
+      self._launch = self._capture()
+
+  def _capture(self) -> Callable[[int], None]:
+    raise NotImplementedError
+
+
+class StagedNone(_StagedBase):
+  """Copies and body are launched anew in every call."""
+
+  def _capture(self) -> Callable[[int], None]:
+    gather = Graph(self._device, self._copies.gather)
+    scatter = Graph(self._device, self._copies.scatter)
+
+    def launch(stream: int) -> None:
+      gather.replay(stream)
+      with guard.body(self._device, stream):
+        self._body()
+      scatter.replay(stream)
+
+    return launch
+
+
+class StagedGraph(_StagedBase):
+  """One graph holds the copies and the body."""
+
+  def _capture(self) -> Callable[[int], None]:
+    def record() -> None:
+      self._copies.gather()
+      self._body()
+      self._copies.scatter()
+
+    return Graph(self._device, record).replay
+
+
+class StagedExGraph(_StagedBase):
+  """The body is a graph of its own between the copies."""
+
+  def _capture(self) -> Callable[[int], None]:
+    parts = (self._copies.gather, self._body, self._copies.scatter)
+    gather, body, scatter = (Graph(self._device, part) for part in parts)
+
+    def launch(stream: int) -> None:
+      gather.replay(stream)
+      body.replay(stream)
+      scatter.replay(stream)
+
+    return launch
+
+
+STAGED: dict[GraphMode, type[_StagedBase]] = {
+  GraphMode.NONE: StagedNone,
+  GraphMode.WARP_STAGED: StagedGraph,
+  GraphMode.WARP_STAGED_EX: StagedExGraph,
+}

@@ -1,0 +1,102 @@
+"""The few calls into Warp's private runtime, all of them in this file.
+
+Warp's public functions cover the same ground, but at several microseconds of Python a call, or
+not on a bare stream handle. What is used here is checked once, on the first use.
+"""
+
+import ctypes
+import functools
+from typing import Any
+
+import warp as wp
+from warp._src import context
+
+_NATIVE = (
+  "wp_apic_cpu_replay_state",
+  "wp_cuda_graph_create_exec",
+  "wp_cuda_graph_launch",
+  "wp_cuda_event_record",
+  "wp_cuda_stream_wait_event",
+  "wp_cuda_stream_is_capturing",
+  "wp_memcpy_h2d",
+)
+
+
+@functools.cache
+def core() -> Any:
+  """Returns Warp's native library, with Warp initialised.
+
+  Raises:
+    ImportError: This Warp lacks something that is needed here.
+  """
+  wp.init()
+  native = context.runtime.core
+  missing = [name for name in _NATIVE if not hasattr(native, name)]
+  missing += [name for name in ("apic_state", "graph_exec") if not hasattr(_probe(), name)]
+  if missing:
+    raise ImportError(
+      f"warp-lang {wp.__version__} lacks {', '.join(missing)}; install warp-lang 1.19 or later"
+    )
+  return native
+
+
+def _probe() -> Any:
+  return context.Graph(wp.get_device("cpu") if wp.is_cpu_available() else wp.get_device())
+
+
+def default_device() -> wp.Device:
+  """Returns Warp's default device, which is one for the whole process, not one a thread."""
+  core()
+  return context.runtime.default_device
+
+
+def replay_cpu(graph: Any) -> None:
+  """Replays a graph that was captured on the CPU."""
+  if not core().wp_apic_cpu_replay_state(graph.apic_state):
+    raise RuntimeError(f"Warp could not replay a CPU graph: {error_string()}")
+
+
+def instantiate_cuda(graph: Any, stream: wp.Stream) -> ctypes.c_void_p:
+  """Makes a captured CUDA graph executable; the graph owns the result."""
+  handle = ctypes.c_void_p()
+  create = core().wp_cuda_graph_create_exec
+  if not create(graph.device.context, stream.cuda_stream, graph.graph, ctypes.byref(handle)):
+    raise RuntimeError(f"Warp could not instantiate a CUDA graph: {error_string()}")
+  graph.graph_exec = handle
+  return handle
+
+
+def launch_cuda(executable: ctypes.c_void_p, stream: int) -> None:
+  """Launches an executable CUDA graph on a stream handle."""
+  if not core().wp_cuda_graph_launch(executable, stream):
+    raise RuntimeError(f"Warp could not launch a CUDA graph: {error_string()}")
+
+
+def is_capturing(stream: int) -> bool:
+  """Returns whether a CUDA stream handle is being captured."""
+  return bool(core().wp_cuda_stream_is_capturing(stream))
+
+
+def record_event(event: wp.Event, stream: int) -> None:
+  """Records an event on a CUDA stream handle."""
+  core().wp_cuda_event_record(event.cuda_event, stream, False)
+
+
+def wait_event(event: wp.Event, stream: int) -> None:
+  """Makes a CUDA stream handle wait for an event; does not block the host."""
+  core().wp_cuda_stream_wait_event(stream, event.cuda_event, False)
+
+
+def copy_to_device(device: wp.Device, target: int, source: bytes, stream: int) -> None:
+  """Copies host bytes to CUDA memory in stream order.
+
+  The source is pageable memory, which the driver stages before the call returns, so the caller
+  may drop it at once.
+  """
+  if not core().wp_memcpy_h2d(device.context, target, source, len(source), stream):
+    raise RuntimeError(f"Warp could not copy to {device}: {error_string()}")
+
+
+def error_string() -> str:
+  """Returns the last error that Warp's native library recorded."""
+  return context.runtime.get_error_string() or "no error text"

@@ -1,0 +1,83 @@
+"""FFI targets: a Python handler registered with XLA for the CPU and for CUDA."""
+
+import ctypes
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+
+import jax
+
+from mjx_warp_ffi.third_party.warp import call as call_lib
+from mjx_warp_ffi.third_party.warp import xla_ffi
+
+NO_TRAITS: Mapping[str, xla_ffi.Traits] = {}
+# XLA may capture the handler into a CUDA graph of its own; the CPU has no command buffers.
+CAPTURABLE: Mapping[str, xla_ffi.Traits] = {"CUDA": xla_ffi.Traits.COMMAND_BUFFER_COMPATIBLE}
+
+
+class Target:
+  """A handler that XLA calls by name, on any thread.
+
+  Args:
+    name: The name that compiled programs carry. It must mean the same in every process that may
+      load them from a cache or an export.
+    handler: Runs the call; whatever it raises reaches the caller of the JAX function as an error
+      with the traceback.
+    traits: What the handler promises to XLA, by platform.
+  """
+
+  def __init__(
+    self,
+    name: str,
+    handler: Callable[[call_lib.Call], None],
+    *,
+    traits: Mapping[str, xla_ffi.Traits] = NO_TRAITS,
+    platforms: tuple[str, ...] = call_lib.PLATFORMS,
+  ):
+    """Registers the handler."""
+    self.name = name
+    self._handler = handler
+    self._functions = []
+    for platform in platforms:
+      function = self._function(platform, traits.get(platform, xla_ffi.Traits.NONE))
+      address = ctypes.cast(function, ctypes.c_void_p).value
+      jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform=platform)
+      self._functions.append(function)
+
+  def _function(self, platform: str, traits: xla_ffi.Traits):
+    handler = self._handler
+
+    def run(address):
+      frame = xla_ffi.read_frame(address)
+      try:
+        extension = frame[xla_ffi.EXTENSION]
+        if extension and xla_ffi.answer_metadata(extension, traits):
+          return None
+        handler(call_lib.Call(frame, platform))
+        return None
+      except BaseException:  # Nothing may cross the C boundary.
+        text = f"{self.name} failed:\n{traceback.format_exc()}"
+        return xla_ffi.make_error(frame[xla_ffi.API], xla_ffi.ErrorCode.UNKNOWN, text)
+
+    return xla_ffi.Handler(run)
+
+
+_targets: dict[str, Target] = {}
+_lock = threading.Lock()
+
+
+def get_or_register(name: str, make: Callable[[], Target]) -> Target:
+  """Returns the target of this name, made on the first use.
+
+  XLA keeps the address of a handler for the life of the process, so a target is never dropped.
+  """
+  with _lock:
+    if name not in _targets:
+      _targets[name] = make()
+    return _targets[name]
+
+
+def registered() -> tuple[str, ...]:
+  """Returns the names of all targets that were registered here."""
+  with _lock:
+    return tuple(_targets)

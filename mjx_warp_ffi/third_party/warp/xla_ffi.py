@@ -1,0 +1,344 @@
+"""XLA's FFI C API (`xla/ffi/api/c_api.h`, API version 0.1 and later) as seen from Python.
+
+The structures mirror the header. A call reads its frame as a block of machine words, since a
+ctypes attribute access costs as much as reading forty words at once; the word positions are taken
+from the structures, so the mirror below is the only description of the layout.
+"""
+
+import ctypes
+import enum
+import struct
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+
+class ErrorCode(enum.IntEnum):
+  """The codes of `XLA_FFI_Error_Code` that a handler here returns."""
+
+  UNKNOWN = 2
+  INVALID_ARGUMENT = 3
+  FAILED_PRECONDITION = 9
+  UNIMPLEMENTED = 12
+  INTERNAL = 13
+
+
+class Stage(enum.IntEnum):
+  """The execution stage of a call (`XLA_FFI_ExecutionStage`)."""
+
+  INSTANTIATE = 0
+  PREPARE = 1
+  INITIALIZE = 2
+  EXECUTE = 3
+
+
+class Traits(enum.IntFlag):
+  """What a handler promises to XLA (`XLA_FFI_Handler_TraitsBits`)."""
+
+  NONE = 0
+  COMMAND_BUFFER_COMPATIBLE = 1
+
+
+class _AttrType(enum.IntEnum):
+  ARRAY = 1
+  DICTIONARY = 2
+  SCALAR = 3
+  STRING = 4
+
+
+# XLA_FFI_DataType -> NumPy dtype. Types below one byte have no NumPy layout and are left out.
+DTYPES: dict[int, np.dtype] = {
+  1: np.dtype(np.bool_),
+  2: np.dtype(np.int8),
+  3: np.dtype(np.int16),
+  4: np.dtype(np.int32),
+  5: np.dtype(np.int64),
+  6: np.dtype(np.uint8),
+  7: np.dtype(np.uint16),
+  8: np.dtype(np.uint32),
+  9: np.dtype(np.uint64),
+  10: np.dtype(np.float16),
+  11: np.dtype(np.float32),
+  12: np.dtype(np.float64),
+  15: np.dtype(np.complex64),
+  16: np.dtype(ml_dtypes.bfloat16),
+  18: np.dtype(np.complex128),
+  19: np.dtype(ml_dtypes.float8_e5m2),
+  20: np.dtype(ml_dtypes.float8_e4m3fn),
+  23: np.dtype(ml_dtypes.float8_e4m3b11fnuz),
+  24: np.dtype(ml_dtypes.float8_e5m2fnuz),
+  25: np.dtype(ml_dtypes.float8_e4m3fnuz),
+  28: np.dtype(ml_dtypes.float8_e4m3),
+  29: np.dtype(ml_dtypes.float8_e3m4),
+}
+
+
+def _layout(name: str, *fields: tuple[str, Any]) -> type[ctypes.Structure]:
+  """Returns a structure that begins with the size and extension words of XLA's structs."""
+  head = [("struct_size", ctypes.c_size_t), ("extension_start", ctypes.c_void_p)]
+  return type(name, (ctypes.Structure,), {"_fields_": head + list(fields)})
+
+
+_ApiVersion = _layout("_ApiVersion", ("major", ctypes.c_int), ("minor", ctypes.c_int))
+_Buffer = _layout(
+  "_Buffer",
+  ("dtype", ctypes.c_int),
+  ("data", ctypes.c_void_p),
+  ("rank", ctypes.c_int64),
+  ("dims", ctypes.c_void_p),
+)
+_List = _layout(  # XLA_FFI_Args and XLA_FFI_Rets
+  "_List", ("size", ctypes.c_int64), ("types", ctypes.c_void_p), ("items", ctypes.c_void_p)
+)
+_Attrs = _layout(
+  "_Attrs",
+  ("size", ctypes.c_int64),
+  ("types", ctypes.c_void_p),
+  ("names", ctypes.c_void_p),
+  ("items", ctypes.c_void_p),
+)
+_CallFrame = _layout(
+  "_CallFrame",
+  ("api", ctypes.c_void_p),
+  ("ctx", ctypes.c_void_p),
+  ("stage", ctypes.c_int),
+  ("args", _List),
+  ("rets", _List),
+  ("attrs", _Attrs),
+)
+_API_FUNCTIONS = (
+  "Error_Create Error_GetMessage Error_Destroy Handler_Register Stream_Get Type_Register "
+  "ExecutionContext_Get State_Set State_Get DeviceMemory_Allocate DeviceMemory_Free "
+  "ThreadPool_Schedule ThreadPool_NumThreads Future_Create Future_SetAvailable Future_SetError "
+  "RunId_Get DeviceOrdinal_Get"
+).split()
+_Api = _layout(
+  "_Api",
+  ("version", _ApiVersion),
+  ("internal", ctypes.c_void_p),
+  *((name, ctypes.c_void_p) for name in _API_FUNCTIONS),
+)
+_ErrorCreateArgs = _layout("_ErrorCreateArgs", ("message", ctypes.c_char_p), ("code", ctypes.c_int))
+_StreamGetArgs = _layout("_StreamGetArgs", ("ctx", ctypes.c_void_p), ("stream", ctypes.c_void_p))
+_OrdinalGetArgs = _layout("_OrdinalGetArgs", ("ctx", ctypes.c_void_p), ("ordinal", ctypes.c_int32))
+
+
+class _Extension(ctypes.Structure):
+  _fields_ = [("struct_size", ctypes.c_size_t), ("type", ctypes.c_int), ("next", ctypes.c_void_p)]
+
+
+class _Metadata(ctypes.Structure):
+  _fields_ = [
+    ("struct_size", ctypes.c_size_t),
+    ("version", _ApiVersion),
+    ("traits", ctypes.c_uint32),
+  ]
+
+
+class _MetadataExtension(ctypes.Structure):
+  _fields_ = [("base", _Extension), ("metadata", ctypes.POINTER(_Metadata))]
+
+
+class _ByteSpan(ctypes.Structure):
+  _fields_ = [("ptr", ctypes.c_void_p), ("len", ctypes.c_size_t)]
+
+
+class _Scalar(ctypes.Structure):
+  _fields_ = [("dtype", ctypes.c_int), ("value", ctypes.c_void_p)]
+
+
+class _Array(ctypes.Structure):
+  _fields_ = [("dtype", ctypes.c_int), ("size", ctypes.c_size_t), ("data", ctypes.c_void_p)]
+
+
+_METADATA_EXTENSION = 1
+_API_MAJOR, _API_MINOR = 0, 1
+_WORD = 8
+# Two heap objects less than this apart lie in the same or in neighbouring, mapped pages, so the
+# gap between them can be read; XLA keeps its buffers in a vector with a stride below 100 bytes.
+_MAX_STRIDE = 256
+_MAX_LAYOUTS = 4096
+
+Handler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+_ApiFunction = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+_FRAME = struct.Struct(f"={ctypes.sizeof(_CallFrame) // _WORD}Q")
+_frame_size = _FRAME.size
+
+
+def _word(structure: type[ctypes.Structure], *path: str) -> int:
+  """Returns the index of the machine word that holds a nested field."""
+  offset = 0
+  for name in path:
+    offset += getattr(structure, name).offset
+    structure = dict(structure._fields_)[name]  # pyright: ignore
+  return offset // _WORD
+
+
+EXTENSION = _word(_CallFrame, "extension_start")
+API = _word(_CallFrame, "api")
+CTX = _word(_CallFrame, "ctx")
+STAGE = _word(_CallFrame, "stage")
+ARG_COUNT = _word(_CallFrame, "args", "size")
+ARGS = _word(_CallFrame, "args", "items")
+RET_COUNT = _word(_CallFrame, "rets", "size")
+RETS = _word(_CallFrame, "rets", "items")
+ATTR_COUNT = _word(_CallFrame, "attrs", "size")
+ATTR_TYPES = _word(_CallFrame, "attrs", "types")
+ATTR_NAMES = _word(_CallFrame, "attrs", "names")
+ATTRS = _word(_CallFrame, "attrs", "items")
+_DATA = _Buffer.data.offset
+
+
+def read_frame(address: int) -> tuple[int, ...]:
+  """Returns the words of the call frame at an address; the constants above index them."""
+  return _FRAME.unpack(ctypes.string_at(address, _frame_size))
+
+
+def answer_metadata(extension: int, traits: Traits) -> bool:
+  """Fills in a metadata query; returns whether the extension was one."""
+  if _Extension.from_address(extension).type != _METADATA_EXTENSION:
+    return False
+  metadata = _MetadataExtension.from_address(extension).metadata.contents
+  metadata.version.major = _API_MAJOR
+  metadata.version.minor = _API_MINOR
+  metadata.traits = int(traits)
+  return True
+
+
+def _api(api: int, name: str):
+  return _ApiFunction(getattr(_Api.from_address(api), name))
+
+
+def make_error(api: int, code: ErrorCode, message: str) -> int:
+  """Returns an `XLA_FFI_Error*`; XLA takes ownership when a handler returns it."""
+  text = message.encode("utf-8", "replace").replace(b"\0", b"?")
+  args = _ErrorCreateArgs(ctypes.sizeof(_ErrorCreateArgs), None, text, int(code))
+  return _api(api, "Error_Create")(ctypes.addressof(args))
+
+
+def _query(api: int, function: str, args: ctypes.Structure) -> None:
+  error = _api(api, function)(ctypes.addressof(args))
+  if error:
+    _api_destroy_error(api, error)
+    raise RuntimeError(f"XLA_FFI_{function} failed: this XLA backend does not offer it")
+
+
+def _api_destroy_error(api: int, error: int) -> None:
+  destroy = _layout("_ErrorDestroyArgs", ("error", ctypes.c_void_p))
+  args = destroy(ctypes.sizeof(destroy), None, error)
+  _api(api, "Error_Destroy")(ctypes.addressof(args))
+
+
+def get_stream(api: int, ctx: int) -> int:
+  """Returns the platform stream (a `CUstream`) of an execution context."""
+  args = _StreamGetArgs(ctypes.sizeof(_StreamGetArgs), None, ctx, None)
+  _query(api, "Stream_Get", args)
+  return args.stream or 0
+
+
+def get_device_ordinal(api: int, ctx: int) -> int:
+  """Returns the process-local ordinal of the device that executes."""
+  args = _OrdinalGetArgs(ctypes.sizeof(_OrdinalGetArgs), None, ctx, 0)
+  _query(api, "DeviceOrdinal_Get", args)
+  return args.ordinal
+
+
+# ------------------------------------------------------------------------------------- buffers
+
+
+class Buffer(NamedTuple):
+  """An argument or a result: where it lies and what it holds."""
+
+  data: int
+  dtype: np.dtype
+  shape: tuple[int, ...]
+
+
+_layouts: dict[bytes, tuple[int, int, int]] = {}
+
+
+def _stride_of(table: bytes) -> tuple[int, int, int]:
+  """Returns (address, size, step) of a block that spans all data pointers, or step 0."""
+  addresses = np.frombuffer(table, np.int64)
+  steps = np.diff(addresses)
+  step = int(steps[0]) if len(steps) else _WORD
+  layout = (0, 0, 0)
+  if 0 < step <= _MAX_STRIDE and step % _WORD == 0 and (steps == step).all():
+    layout = (int(addresses[0]) + _DATA, step * len(steps) + _WORD, step // _WORD)
+  if len(_layouts) >= _MAX_LAYOUTS:
+    _layouts.clear()
+  _layouts[table] = layout
+  return layout
+
+
+def read_pointers(items: int, count: int) -> bytes:
+  """Returns the data pointers of `count` buffers as packed 64-bit words."""
+  if not count:
+    return b""
+  table = ctypes.string_at(items, _WORD * count)
+  # The layout follows from the content of the table alone, so a hit cannot be stale.
+  address, size, step = _layouts.get(table) or _stride_of(table)
+  if step:
+    return np.frombuffer(ctypes.string_at(address, size), np.uint64)[::step].tobytes()
+  return b"".join(
+    ctypes.string_at(buffer + _DATA, _WORD) for buffer in struct.unpack(f"={count}Q", table)
+  )
+
+
+def read_buffers(items: int, count: int) -> list[Buffer]:
+  """Returns the buffers of an argument or result list with dtypes and shapes."""
+  buffers = []
+  for i in range(count):
+    buffer = _Buffer.from_address(ctypes.c_uint64.from_address(items + _WORD * i).value)
+    dims = struct.unpack(f"={buffer.rank}q", ctypes.string_at(buffer.dims or 0, 8 * buffer.rank))
+    dtype = DTYPES.get(buffer.dtype)
+    if dtype is None:
+      raise TypeError(f"buffer {i} has XLA data type {buffer.dtype}, which has no NumPy dtype")
+    buffers.append(Buffer(buffer.data or 0, dtype, dims))
+  return buffers
+
+
+# ---------------------------------------------------------------------------------- attributes
+
+
+def _span(address: int) -> bytes:
+  span = _ByteSpan.from_address(address)
+  return ctypes.string_at(span.ptr, span.len) if span.len else b""
+
+
+def _numbers(dtype: int, data: int, count: int) -> np.ndarray:
+  if dtype not in DTYPES:
+    raise TypeError(f"an attribute has XLA data type {dtype}, which has no NumPy dtype")
+  kind = DTYPES[dtype]
+  return np.frombuffer(ctypes.string_at(data, kind.itemsize * count) if count else b"", kind)
+
+
+def _attribute(kind: int, address: int) -> Any:
+  if kind == _AttrType.STRING:
+    return _span(address).decode("utf-8")
+  if kind == _AttrType.SCALAR:
+    scalar = _Scalar.from_address(address)
+    return _numbers(scalar.dtype, scalar.value, 1).reshape(())
+  if kind == _AttrType.ARRAY:
+    array = _Array.from_address(address)
+    return _numbers(array.dtype, array.data, array.size)
+  if kind == _AttrType.DICTIONARY:
+    attrs = _Attrs.from_address(address)
+    return read_attributes(attrs.size, attrs.types, attrs.names, attrs.items)
+  raise TypeError(f"unknown XLA FFI attribute type {kind}")
+
+
+def read_attributes(count: int, types: int, names: int, items: int) -> dict[str, Any]:
+  """Returns attributes as strings, NumPy scalars (0-d arrays), arrays and dictionaries."""
+  result = {}
+  for i in range(count):
+    name = _span(ctypes.c_uint64.from_address(names + _WORD * i).value).decode("utf-8")
+    kind = ctypes.c_int.from_address(types + 4 * i).value
+    result[name] = _attribute(kind, ctypes.c_uint64.from_address(items + _WORD * i).value)
+  return result
+
+
+def read_only_string(items: int) -> bytes:
+  """Returns the value of the first attribute, which must be a string."""
+  return _span(ctypes.c_uint64.from_address(items).value)

@@ -13,8 +13,8 @@ import rich.console
 import rich.progress
 
 MAX_MODEL_BYTES = 64 * 2**20
-LOAD_SECONDS = 120
-LOAD_MEMORY_BYTES = 16 * 2**30
+LOAD_SECONDS = 60
+LOAD_MEMORY_BYTES = 8 * 2**30
 
 # MuJoCo's parser is C code: what kills it must not kill the tool, and what fills the memory must
 # not fill the machine's. Exits with 0 for a model that loads.

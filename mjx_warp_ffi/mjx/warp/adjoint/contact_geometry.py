@@ -33,11 +33,9 @@ import mujoco
 import mujoco_warp as mjw
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_primitive import (
-  PRIMITIVES,
-  Pool,
-  primitive_kernel,
-)
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_capsule_box import capsule_box_codes
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_primitive import PRIMITIVES, primitive_kernel
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Pool
 
 
 def possible_pairs(m: mjw.Model) -> tuple[tuple[mjw.GeomType, mjw.GeomType], ...]:
@@ -73,6 +71,9 @@ class ContactGeometry:
     primitive = tuple(pair for pair in pairs if pair in PRIMITIVES)
     self.unsupported = tuple(f"{a.name}-{b.name}" for a, b in pairs if (a, b) not in PRIMITIVES)
     self._kernels = [primitive_kernel(primitive)] if primitive else []
+    self._frozen = []
+    if (mjw.GeomType.CAPSULE, mjw.GeomType.BOX) in pairs:
+      self._frozen.append(capsule_box_codes)
     self._pool = _pool(m, d)
     device = d.contact.dist.device
     self.dist = wp.zeros(d.naconmax, dtype=float, device=device)
@@ -87,6 +88,10 @@ class ContactGeometry:
       geom_xmat: (nworld, ngeom) mat33.
     """
     self._inputs = [self._pool, geom_xpos, geom_xmat, self._m.geom_size]
+    for kernel in self._frozen:
+      wp.launch(
+        kernel, dim=self._d.naconmax, inputs=self._inputs, outputs=[self._pool.code], device=self.dist.device
+      )
     for kernel in self._kernels:
       wp.launch(
         kernel,
@@ -139,5 +144,6 @@ def _pool(m: mjw.Model, d: mjw.Data) -> Pool:
   pool.dist = d.contact.dist
   pool.pos = d.contact.pos
   pool.frame = d.contact.frame
+  pool.code = wp.zeros(d.naconmax, dtype=int, device=d.nacon.device)
   pool.geom_type = m.geom_type
   return pool

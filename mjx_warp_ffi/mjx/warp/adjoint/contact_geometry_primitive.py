@@ -2,8 +2,8 @@
 
 The functions of `mujoco_warp._src.collision_primitive_core` are called again at the same poses, so
 they take the same branches; the slot (`geomcollisionid`) says which of their contacts is meant.
-Warp's reverse mode through them is right for the pairs below; box-box, where it is not, is left to
-`contact_geometry_convex`.
+Warp's reverse mode through them is right for the pairs below. Where it is not, the work is done
+elsewhere: capsule-box in `contact_geometry_capsule_box`, box-box in `contact_geometry_convex`.
 """
 
 import functools
@@ -14,140 +14,84 @@ from mujoco_warp import GeomType
 from mujoco_warp._src import collision_primitive_core as core
 from mujoco_warp._src.math import make_frame
 
-
-@wp.struct
-class Pool:
-  """What the kernels read of MJWarp's contact pool and Model, and never differentiate."""
-
-  nacon: wp.array[int]
-  geom: wp.array[wp.vec2i]
-  worldid: wp.array[int]
-  slot: wp.array[int]
-  dist: wp.array[float]
-  pos: wp.array[wp.vec3]
-  frame: wp.array[wp.mat33]
-  geom_type: wp.array[int]
-
-
-@wp.struct
-class Geom:
-  """A geom of one contact: its type, pose and size, and the axis z of its frame."""
-
-  kind: int
-  pos: wp.vec3
-  rot: wp.mat33
-  size: wp.vec3
-  axis: wp.vec3
-
-
-@wp.struct
-class Contact:
-  """What a contact consists of here."""
-
-  dist: float
-  pos: wp.vec3
-  frame: wp.mat33
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_capsule_box import capsule_box
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
+  Contact,
+  Geom,
+  Pool,
+  make_contact,
+  make_geom,
+)
 
 
 @wp.func
-def make_geom(kind: int, pos: wp.vec3, rot: wp.mat33, size: wp.vec3) -> Geom:
-  """A Geom with its z axis filled in."""
-  geom = Geom()
-  geom.kind = kind
-  geom.pos = pos
-  geom.rot = rot
-  geom.size = size
-  geom.axis = wp.vec3(rot[0, 2], rot[1, 2], rot[2, 2])
-  return geom
-
-
-@wp.func
-def make_contact(dist: float, pos: wp.vec3, frame: wp.mat33) -> Contact:
-  """A Contact from its three parts."""
-  contact = Contact()
-  contact.dist = dist
-  contact.pos = pos
-  contact.frame = frame
-  return contact
-
-
-@wp.func
-def plane_sphere(a: Geom, b: Geom, slot: int) -> Contact:
+def plane_sphere(a: Geom, b: Geom, slot: int, code: int) -> Contact:
   """A plane and a sphere."""
   dist, pos = core.plane_sphere(a.axis, a.pos, b.pos, b.size[0])
   return make_contact(dist, pos, make_frame(a.axis))
 
 
 @wp.func
-def plane_capsule(a: Geom, b: Geom, slot: int) -> Contact:
+def plane_capsule(a: Geom, b: Geom, slot: int, code: int) -> Contact:
   """A plane and an end of a capsule; the first tangent follows the capsule."""
   dist, pos, frame = core.plane_capsule(a.axis, a.pos, b.pos, b.axis, b.size[0], b.size[1])
   return make_contact(dist[slot], pos[slot], frame)
 
 
 @wp.func
-def plane_ellipsoid(a: Geom, b: Geom, slot: int) -> Contact:
+def plane_ellipsoid(a: Geom, b: Geom, slot: int, code: int) -> Contact:
   """A plane and an ellipsoid."""
   dist, pos, normal = core.plane_ellipsoid(a.axis, a.pos, b.pos, b.rot, b.size)
   return make_contact(dist, pos, make_frame(normal))
 
 
 @wp.func
-def plane_cylinder(a: Geom, b: Geom, slot: int) -> Contact:
+def plane_cylinder(a: Geom, b: Geom, slot: int, code: int) -> Contact:
   """A plane and one of four points on the rims of a cylinder."""
   dist, pos, normal = core.plane_cylinder(a.axis, a.pos, b.pos, b.axis, b.size[0], b.size[1])
   return make_contact(dist[slot], pos[slot], make_frame(normal))
 
 
 @wp.func
-def plane_box(a: Geom, b: Geom, slot: int) -> Contact:
+def plane_box(a: Geom, b: Geom, slot: int, code: int) -> Contact:
   """A plane and a corner of a box."""
   dist, pos, normal = core.plane_box(a.axis, a.pos, b.pos, b.rot, b.size)
   return make_contact(dist[slot], pos[slot], make_frame(normal))
 
 
 @wp.func
-def sphere_sphere(a: Geom, b: Geom, slot: int) -> Contact:
+def sphere_sphere(a: Geom, b: Geom, slot: int, code: int) -> Contact:
   """Two spheres."""
   dist, pos, normal = core.sphere_sphere(a.pos, a.size[0], b.pos, b.size[0])
   return make_contact(dist, pos, make_frame(normal))
 
 
 @wp.func
-def sphere_capsule(a: Geom, b: Geom, slot: int) -> Contact:
+def sphere_capsule(a: Geom, b: Geom, slot: int, code: int) -> Contact:
   """A sphere and a capsule."""
   dist, pos, normal = core.sphere_capsule(a.pos, a.size[0], b.pos, b.axis, b.size[0], b.size[1])
   return make_contact(dist, pos, make_frame(normal))
 
 
 @wp.func
-def sphere_cylinder(a: Geom, b: Geom, slot: int) -> Contact:
+def sphere_cylinder(a: Geom, b: Geom, slot: int, code: int) -> Contact:
   """A sphere and the side, cap or rim of a cylinder."""
   dist, pos, normal = core.sphere_cylinder(a.pos, a.size[0], b.pos, b.axis, b.size[0], b.size[1])
   return make_contact(dist, pos, make_frame(normal))
 
 
 @wp.func
-def sphere_box(a: Geom, b: Geom, slot: int) -> Contact:
+def sphere_box(a: Geom, b: Geom, slot: int, code: int) -> Contact:
   """A sphere and a face, edge or corner of a box."""
   dist, pos, normal = core.sphere_box(a.pos, a.size[0], b.pos, b.rot, b.size)
   return make_contact(dist, pos, make_frame(normal))
 
 
 @wp.func
-def capsule_capsule(a: Geom, b: Geom, slot: int) -> Contact:
+def capsule_capsule(a: Geom, b: Geom, slot: int, code: int) -> Contact:
   """Two capsules; two contacts where they are parallel."""
   dist, pos, normal = core.capsule_capsule(
     a.pos, a.axis, a.size[0], a.size[1], b.pos, b.axis, b.size[0], b.size[1]
-  )
-  return make_contact(dist[slot], pos[slot], make_frame(normal[slot]))
-
-
-@wp.func
-def capsule_box(a: Geom, b: Geom, slot: int) -> Contact:
-  """A capsule and a box, up to two contacts."""
-  dist, pos, normal = core.capsule_box(
-    a.pos, a.axis, a.size[0], a.size[1], b.pos, b.rot, b.size
   )
   return make_contact(dist[slot], pos[slot], make_frame(normal[slot]))
 
@@ -206,7 +150,7 @@ def primitive_kernel(pairs: tuple[tuple[GeomType, GeomType], ...]) -> wp.Kernel:
       if type_a == wp.static(types[k][0]) and type_b == wp.static(types[k][1]):
         a = make_geom(type_a, geom_xpos[w, g[0]], geom_xmat[w, g[0]], geom_size[s, g[0]])
         b = make_geom(type_b, geom_xpos[w, g[1]], geom_xmat[w, g[1]], geom_size[s, g[1]])
-        contact = wp.static(functions[k])(a, b, pool.slot[i])
+        contact = wp.static(functions[k])(a, b, pool.slot[i], pool.code[i])
         dist_out[i] = contact.dist
         pos_out[i] = contact.pos
         frame_out[i] = contact.frame

@@ -1,0 +1,60 @@
+"""The structs that the kernels of the contact geometry share."""
+
+import warp as wp
+
+
+@wp.struct
+class Pool:
+  """What the kernels read of MJWarp's contact pool and Model, and never differentiate."""
+
+  nacon: wp.array[int]
+  geom: wp.array[wp.vec2i]
+  worldid: wp.array[int]
+  slot: wp.array[int]
+  dist: wp.array[float]
+  pos: wp.array[wp.vec3]
+  frame: wp.array[wp.mat33]
+  code: wp.array[int]
+  geom_type: wp.array[int]
+
+
+@wp.struct
+class Geom:
+  """A geom of one contact: its type, pose and size, and the axis z of its frame."""
+
+  kind: int
+  pos: wp.vec3
+  rot: wp.mat33
+  size: wp.vec3
+  axis: wp.vec3
+
+
+@wp.struct
+class Contact:
+  """What a contact consists of here."""
+
+  dist: float
+  pos: wp.vec3
+  frame: wp.mat33
+
+
+@wp.func
+def make_geom(kind: int, pos: wp.vec3, rot: wp.mat33, size: wp.vec3) -> Geom:
+  """A Geom with its z axis filled in."""
+  geom = Geom()
+  geom.kind = kind
+  geom.pos = pos
+  geom.rot = rot
+  geom.size = size
+  geom.axis = wp.vec3(rot[0, 2], rot[1, 2], rot[2, 2])
+  return geom
+
+
+@wp.func
+def make_contact(dist: float, pos: wp.vec3, frame: wp.mat33) -> Contact:
+  """A Contact from its three parts."""
+  contact = Contact()
+  contact.dist = dist
+  contact.pos = pos
+  contact.frame = frame
+  return contact

@@ -1,0 +1,1 @@
+"""The backward pass of a MuJoCo Warp step: kernels and their order, without JAX."""

@@ -9,16 +9,17 @@ theory for state estimation in robotics, 2018, equations 143 and 147.)
 
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import FREE
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import conj
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import imag
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import mul
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import pure
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import quat_at
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotate
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import unit_at
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import vec_at
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
+  conj,
+  imag,
+  mul,
+  pure,
+  quat_at,
+  rotate,
+  unit_at,
+  vec_at,
+)
 
 wp.set_module_options({"enable_backward": False})
 
@@ -27,8 +28,8 @@ wp.set_module_options({"enable_backward": False})
 def exp_quat(r: wp.vec3) -> wp.quat:
   """The unit quaternion of a rotation vector."""
   s2 = wp.dot(r, r)
-  c = float(0.0)
-  k = float(0.0)
+  c = 0.0
+  k = 0.0
   if s2 < 1.0e-4:
     c = 1.0 - s2 * (0.125 - s2 / 384.0)
     k = 0.5 - s2 / 48.0

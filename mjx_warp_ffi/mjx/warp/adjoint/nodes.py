@@ -15,11 +15,7 @@ import mujoco
 import numpy as np
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import mul
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import point_acceleration
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotate
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import unit_at
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import vec_at
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import mul, point_acceleration, rotate, unit_at, vec_at
 from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape
 
 NONE = -1
@@ -37,28 +33,18 @@ class Fields:
   the constraint rows see it (J qacc, without the Jdot qvel that `acc` has).
   """
 
-  second: bool  # a second solve follows the first one: y and z are carried
-  rows: bool  # constraint rows read a
+  w: int
+  y: int
+  z: int
+  a: int
+  count: int
 
-  @property
-  def w(self) -> int:
-    return 0
 
-  @property
-  def y(self) -> int:
-    return 1 if self.second else NONE
-
-  @property
-  def z(self) -> int:
-    return 2 if self.second else NONE
-
-  @property
-  def a(self) -> int:
-    return (3 if self.second else 1) if self.rows else NONE
-
-  @property
-  def count(self) -> int:
-    return 1 + 2 * self.second + self.rows
+def make_fields(*, second: bool, rows: bool) -> Fields:
+  """The fields of a step with a second solve, or with constraint rows."""
+  if second:
+    return Fields(0, 1, 2, 3 if rows else NONE, 3 + rows)
+  return Fields(0, NONE, NONE, 1 if rows else NONE, 1 + rows)
 
 
 @wp.struct
@@ -114,10 +100,7 @@ class Topology:
 
   arrays: dict[str, np.ndarray]
   levels: list[np.ndarray]
-
-  @property
-  def count(self) -> int:
-    return len(self.arrays["parent"])
+  count: int
 
 
 def topology(m: mujoco.MjModel) -> Topology:
@@ -148,7 +131,8 @@ def topology(m: mujoco.MjModel) -> Topology:
     dofadr=dofadr,
     of_body=of_body,
   )
-  return Topology(arrays, [np.flatnonzero(depth == i) for i in range(1, depth.max() + 1)])
+  levels = [np.flatnonzero(depth == i) for i in range(1, depth.max() + 1)]
+  return Topology(arrays, levels, len(nodes))
 
 
 @wp.func
@@ -182,9 +166,7 @@ def moved(
 
 
 @wp.func
-def placed(
-  tree: Tree, frames: Frames, state: State, world: int, n: int, xk: wp.vec3, qk: wp.quat
-):
+def placed(tree: Tree, frames: Frames, state: State, world: int, n: int, xk: wp.vec3, qk: wp.quat):
   """The pose of a node from its parent's, the axis of its joint, and its origin from the anchor."""
   kind = tree.kind[n]
   j = tree.jnt[n]
@@ -279,6 +261,7 @@ class Sweep:
   def __init__(
     self, mjm: mujoco.MjModel, tape: Tape, *, frames: Frames, state: State, fields: Fields
   ):
+    """See the class."""
     top = topology(mjm)
     self.fields = fields
     ints = {k: wp.array(x, dtype=int, device=tape.device) for k, x in top.arrays.items()}

@@ -9,23 +9,20 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src.types import DisableBit
 
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import FREE
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import State
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import Tree
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import conj
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import mul
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import point_acceleration
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import point_velocity
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import quat_at
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotate
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotation_vector
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import safe_length
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import unit_at
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import unrotate
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import vec_at
-
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, Nodes, State, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
+  conj,
+  mul,
+  point_acceleration,
+  point_velocity,
+  quat_at,
+  rotate,
+  rotation_vector,
+  safe_length,
+  unit_at,
+  unrotate,
+  vec_at,
+)
 
 _PASSIVE = DisableBit.SPRING | DisableBit.DAMPER  # both off: no passive force at all
 
@@ -164,9 +161,9 @@ def dof_kernel(second: bool, damper: bool, implicit: bool, actuators: bool) -> w
 @wp.func
 def _from_actuators(dofs: Dofs, world: int, j: int):
   """Damping, its polynomial and armature that actuators add to the dofs of a joint."""
-  damping = float(0.0)
+  damping = 0.0
   poly = wp.vec2(0.0)
-  armature = float(0.0)
+  armature = 0.0
   u = dofs.jnt_actuatorid[j]
   if u >= 0:
     gear = dofs.actuator_gear[world % dofs.actuator_gear.shape[0], u][0]
@@ -199,7 +196,7 @@ def spring_power(
   d = springs.jnt_dofadr[j]
   w = coords[0]
   row = world % springs.qpos_spring.shape[0]
-  p = float(0.0)
+  p = 0.0
   if kind == FREE:
     x = vec_at(qpos, world, i) - vec_at(springs.qpos_spring, row, i)
     p = -_stiffness(springs, world, j, safe_length(x)) * wp.dot(x, vec_at(w, world, d))
@@ -218,7 +215,7 @@ def spring_power(
 
 def record(step) -> None:
   """Records the parts of this module on the tape of a `StepAdjoint`."""
-  tape, m, x, second = step.tape, step.m, step._inputs, step.fields.second
+  tape, m, x, second = step.tape, step.m, step.inputs, step.implicit is not None
   flags = m.opt.disableflags
   passive = (flags & _PASSIVE) != _PASSIVE
   inertia = tape.struct(

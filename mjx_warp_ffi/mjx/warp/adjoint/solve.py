@@ -10,15 +10,10 @@ import dataclasses
 
 import mujoco_warp as mjw
 import warp as wp
-from mujoco_warp._src import forward
-from mujoco_warp._src import smooth
-from mujoco_warp._src import solver
-from mujoco_warp._src.types import DisableBit
-from mujoco_warp._src.types import IntegratorType
-from mujoco_warp._src.types import SolverType
+from mujoco_warp._src import forward, smooth, solver
+from mujoco_warp._src.types import DisableBit, IntegratorType, SolverType
 
-from mjx_warp_ffi.mjx.warp.adjoint.integrate import add
-from mjx_warp_ffi.mjx.warp.adjoint.integrate import negate
+from mjx_warp_ffi.mjx.warp.adjoint.integrate import add, negate
 
 
 def implicit_damping(m: mjw.Model) -> bool:
@@ -36,6 +31,7 @@ class Implicit:
   """
 
   def __init__(self, m: mjw.Model, d: mjw.Data):
+    """See the class."""
     self.m, self.d = m, d
     self._slope = wp.zeros((d.nworld, m.nv), dtype=float)
     self._matrix = wp.zeros_like(d.M)
@@ -70,6 +66,7 @@ class Newton:
   """
 
   def __init__(self, m: mjw.Model, d: mjw.Data, *, rows: bool):
+    """See the class."""
     self.d, self.rows = d, rows
     if rows:
       opt = dataclasses.replace(m.opt, solver=SolverType.NEWTON)

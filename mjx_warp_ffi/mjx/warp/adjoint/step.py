@@ -10,11 +10,7 @@ import mujoco_warp as mjw
 import warp as wp
 from mujoco_warp._src import support as mjw_support
 
-from mjx_warp_ffi.mjx.warp.adjoint import integrate
-from mjx_warp_ffi.mjx.warp.adjoint import nodes
-from mjx_warp_ffi.mjx.warp.adjoint import smooth
-from mjx_warp_ffi.mjx.warp.adjoint import solve
-from mjx_warp_ffi.mjx.warp.adjoint import supported
+from mjx_warp_ffi.mjx.warp.adjoint import integrate, nodes, smooth, solve, supported
 from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape
 
 STATE = ("qpos", "qvel", "act", "ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat")
@@ -66,33 +62,33 @@ class StepAdjoint:
       self._allocate()
       self._record()
       self.tape.finish()
-    self.gradients = {name: x.grad for name, x in self._inputs.items()}
+    self.gradients = {name: x.grad for name, x in self.inputs.items()}
     self._integration = self._make_integration()
 
   def _allocate(self) -> None:
     m, d = self.m, self.d
     rows = supported.has_rows(m, d)
     second = self.integrate and solve.has_second_solve(m)
-    self.fields = nodes.Fields(second=second, rows=rows)
+    self.fields = nodes.make_fields(second=second, rows=rows)
     self.newton = solve.Newton(m, d, rows=rows)
     self.implicit = solve.Implicit(m, d) if second else None
-    self._inputs = {name: self.tape.twin(getattr(d, name)) for name in STATE}
+    self.inputs = {name: self.tape.twin(getattr(d, name)) for name in STATE}
     for name in self.wrt:
-      self._inputs[name] = self.tape.twin(supported.parameter(m, name))
+      self.inputs[name] = self.tape.twin(supported.parameter(m, name))
     self.cotangents = {name: wp.zeros_like(getattr(d, name)) for name in OUTPUTS}
     vector = (d.nworld, m.nv)
     self._ma, self._next_qacc, self._g = (wp.zeros(vector, dtype=float) for _ in range(3))
 
   def leaf(self, name: str) -> wp.array:
     """A model field: the twin that has a gradient if it was asked for."""
-    return self._inputs[name] if name in self.wrt else supported.parameter(self.m, name)
+    return self.inputs[name] if name in self.wrt else supported.parameter(self.m, name)
 
   def leaves(self, *names: str) -> dict[str, wp.array]:
     """Model fields by their names without "opt."."""
     return {name.removeprefix("opt."): self.leaf(name) for name in names}
 
   def _record(self) -> None:
-    tape, x = self.tape, self._inputs
+    tape, x = self.tape, self.inputs
     frames = tape.struct(
       nodes.Frames, **self.leaves("body_pos", "body_quat", "jnt_pos", "jnt_axis", "qpos0")
     )
@@ -104,9 +100,7 @@ class StepAdjoint:
       mocap_pos=x["mocap_pos"],
       mocap_quat=x["mocap_quat"],
     )
-    self.sweep = nodes.Sweep(
-      self.mjm, tape, frames=frames, state=self.state, fields=self.fields
-    )
+    self.sweep = nodes.Sweep(self.mjm, tape, frames=frames, state=self.state, fields=self.fields)
     smooth.record(self)
 
   def _make_integration(self) -> integrate.Integration:

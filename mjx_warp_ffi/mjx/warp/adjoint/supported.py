@@ -6,9 +6,7 @@ import mujoco
 import mujoco_warp as mjw
 import numpy as np
 import warp as wp
-from mujoco_warp._src.types import DisableBit
-from mujoco_warp._src.types import EnableBit
-from mujoco_warp._src.types import IntegratorType
+from mujoco_warp._src.types import DisableBit, EnableBit, IntegratorType
 
 _INTEGRATORS = (IntegratorType.EULER,)
 

@@ -53,6 +53,8 @@ class _Launch:
   dim: Any
   inputs: Sequence[Any]
   outputs: Sequence[Any]
+  # An empty struct, and None for an array: the gradient goes where `.grad` of the array says.
+  adj_inputs: Sequence[Any]
   seeds: Sequence[Any]  # adjoints of the outputs that are not those arrays' own gradients
   forward: bool
 
@@ -61,23 +63,15 @@ class _Launch:
       if self.forward:
         wp.launch(self.kernel, self.dim, inputs=self.inputs, outputs=self.outputs)
       return
-    # An empty struct, and None for an array: the gradient goes where `.grad` of the array says.
-    blank = [_blank(x) for x in self.inputs]
     wp.launch(
       self.kernel,
       self.dim,
       inputs=self.inputs,
       outputs=self.outputs,
-      adj_inputs=blank,
+      adj_inputs=self.adj_inputs,
       adj_outputs=self.seeds,
       adjoint=True,
     )
-
-
-def _blank(x: Any) -> Any:
-  if isinstance(x, wp.types.array):
-    return None
-  return type(x)() if hasattr(x, "_cls") or hasattr(x, "_ctype") else x
 
 
 class Tape:
@@ -93,13 +87,14 @@ class Tape:
   """
 
   def __init__(self, nworld: int, device: Any = None, *, world_fastest: bool = False):
+    """See the class."""
     self.nworld = nworld
     self.device = wp.get_device(device)
     self.world_fastest = world_fastest
     self.one = wp.full(1, 1.0, dtype=float, device=self.device)
     self._none = wp.zeros(1, dtype=float, device=self.device)
     self._with_gradient: list[wp.array] = []
-    self._structs: list[tuple[Any, dict[str, Any]]] = []
+    self._structs: dict[int, tuple[Any, Any, dict[str, Any]]] = {}  # by id: itself, an empty one
     self._steps: list[_Launch | tuple[Callable[[], None] | None, Callable[[], None] | None]] = []
     self.flat: wp.array | None = None
 
@@ -136,12 +131,13 @@ class Tape:
   def struct(self, struct: Any, /, **fields: Any) -> Any:
     """A struct whose arrays get their gradients at `finish()`."""
     out = struct()
-    self._structs.append((out, fields))
+    self._structs[id(out)] = (out, struct(), fields)
     return out
 
   def launch(self, kernel: wp.Kernel, dim: Any, *, inputs: Sequence, outputs: Sequence) -> None:
     """Records a kernel that writes arrays with gradients."""
-    self._steps.append(_Launch(kernel, dim, inputs, outputs, [None for _ in outputs], True))
+    seeds = [None for _ in outputs]
+    self._steps.append(_Launch(kernel, dim, inputs, outputs, self._adjoint_of(inputs), seeds, True))
 
   def power(self, kernel: wp.Kernel, dim: tuple[int, ...], *, inputs: Sequence) -> None:
     """Records a kernel whose last argument collects a part of the power, one number a thread.
@@ -154,7 +150,11 @@ class Tape:
       wp.array(ptr=x.ptr, dtype=float, shape=dim, strides=strides, device=self.device)
       for x in (self._none, self.one)
     )
-    self._steps.append(_Launch(kernel, dim, inputs, [place], [seed], False))
+    adjoint = self._adjoint_of(inputs)
+    self._steps.append(_Launch(kernel, dim, inputs, [place], adjoint, [seed], False))
+
+  def _adjoint_of(self, inputs: Sequence[Any]) -> list[Any]:
+    return [self._structs[id(x)][1] if id(x) in self._structs else None for x in inputs]
 
   def call(self, *, forward: Callable | None = None, backward: Callable | None = None) -> None:
     """Records functions that launch something else."""
@@ -175,7 +175,7 @@ class Tape:
         device=self.device,
       )
       array.grad = grad
-    for struct, fields in self._structs:
+    for struct, _, fields in self._structs.values():
       for name, value in fields.items():
         setattr(struct, name, value)
 

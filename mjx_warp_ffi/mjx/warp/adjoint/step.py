@@ -51,6 +51,7 @@ class StepAdjoint:
     integrate: bool = True,
     world_fastest: bool | None = None,
   ):
+    """See the class."""
     supported.check(mjm, m, d=d)
     device = d.qpos.device
     if world_fastest is None:
@@ -157,5 +158,5 @@ class StepAdjoint:
       wp.launch(integrate.add, vector, inputs=[self._g, g], outputs=[self._g])
       g = self._g
     self.newton.solve(g, coords[f.w])
-    if f.rows:
+    if f.a >= 0:
       wp.copy(coords[f.a], d.qacc)

@@ -11,6 +11,7 @@ import jax
 import mujoco
 import rich.console
 import rich.progress
+import warp as wp
 
 MAX_MODEL_BYTES = 64 * 2**20
 LOAD_SECONDS = 60
@@ -140,11 +141,12 @@ def device_name() -> str:
 
 
 def run_tool(body, argv: Sequence[str] | None) -> int:
-  """Calls a tool's body and turns a `ToolError` into a line on stderr.
+  """Calls a tool's body, with Warp quiet, and turns a `ToolError` into a line on stderr.
 
   Returns:
     The exit status: what `body` returns, or 2 after an error.
   """
+  wp.config.log_level = wp.LOG_ERROR  # the kernels it loads would tear the progress bar
   try:
     return body(argv)
   except ToolError as error:

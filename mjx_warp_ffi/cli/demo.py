@@ -24,9 +24,9 @@ import rich.console
 from mjx_warp_ffi import mjx
 from mjx_warp_ffi.cli import common, picture
 
-# float32 against float64: rounding grows through the joints' limits to some 1e-4 before the fall
-# ends; a wrong force shows as 1e-2 and more.
-TOLERANCE = 5e-3
+# float32 against float64 over free fall and the first contacts: 1e-4 was the largest of 32 worlds
+# after 80 steps. Later on, which foot touches first is decided by rounding, and worlds part.
+TOLERANCE = 1e-3
 SHOWN = 49  # worlds in the frame
 
 
@@ -142,7 +142,7 @@ def make_parser() -> argparse.ArgumentParser:
   parser.add_argument("--chunk", type=common.positive, default=20, help="steps in a jitted scan")
   parser.add_argument("--checked", type=common.positive, default=8, help="worlds that C repeats")
   parser.add_argument(
-    "--check-steps", type=common.positive, default=50, help="steps that are compared"
+    "--check-steps", type=common.positive, default=80, help="steps that are compared"
   )
   parser.add_argument("--out", type=pathlib.Path, default="demo.png", help="the picture to write")
   return parser

@@ -76,7 +76,10 @@ def crowd(path: pathlib.Path, qpos: np.ndarray, *, spacing: float = 1.8) -> np.n
   """
   count = len(qpos)
   side = int(np.ceil(np.sqrt(count)))
-  scene = mujoco.MjSpec()
+  scene = _without_scene(mujoco.MjSpec.from_file(str(path)), 0)  # for its options
+  scene.memory = 2**28
+  for body in scene.worldbody.bodies:
+    scene.delete(body)
   scene.worldbody.add_geom(
     type=mujoco.mjtGeom.mjGEOM_PLANE, size=[200, 200, 1], rgba=[0.75, 0.8, 0.85, 1]
   )
@@ -90,6 +93,7 @@ def crowd(path: pathlib.Path, qpos: np.ndarray, *, spacing: float = 1.8) -> np.n
   positions = []
   for index, q in enumerate(qpos):
     body = _without_scene(mujoco.MjSpec.from_file(str(path)), index / max(count - 1, 1))
+    body.memory = scene.memory  # or MuJoCo warns that they differ
     scene.attach(body, prefix=f"{index}_", frame=scene.worldbody.add_frame())
     offset = spacing * (np.array([index % side, index // side]) - 0.5 * (side - 1))
     positions.append(np.concatenate([q[:2] + offset, q[2:]]))

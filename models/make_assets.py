@@ -50,11 +50,11 @@ def stone():
   return obj(vertices * size, faces)
 
 
-def hills(size=33):
+def hills(size=21):
   """Returns gentle hills with a rising rim, as the rows of an image of bytes, 0 to 255."""
   grid = np.linspace(-1, 1, size)
   x, y = np.meshgrid(grid, grid)
-  waves = 0.16 * np.sin(5.0 * x + 0.7) * np.cos(4.0 * y) + 0.1 * np.sin(7.0 * y - 3.0 * x)
+  waves = 0.14 * np.sin(5.0 * x + 0.7) * np.cos(4.0 * y) + 0.08 * np.sin(6.0 * y - 3.0 * x)
   rim = np.clip(np.maximum(abs(x), abs(y)) - 0.7, 0, None) ** 2 * 7
   height = 0.3 + waves * np.clip(2 * np.hypot(x, y), 0, 1) + rim
   return np.round(255 * np.clip(height, 0, 1)).astype(np.uint8)

@@ -31,11 +31,27 @@ The contract:
 
 import mujoco
 import mujoco_warp as mjw
+import numpy as np
 import warp as wp
 
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_capsule_box import capsule_box_codes
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_classify import (
+  classify_contacts,
+  poison_unknown,
+)
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_convex import (
+  ELSEWHERE,
+  SINGLE,
+  UNKNOWN,
+  convex_contacts,
+)
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_primitive import PRIMITIVES, primitive_kernel
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Pool
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Frozen, Pool, Surfaces
+
+_POLYTOPES_AND_CURVED = tuple(
+  getattr(mjw.GeomType, name)
+  for name in ("SPHERE", "CAPSULE", "ELLIPSOID", "CYLINDER", "BOX", "MESH")
+)
 
 
 def possible_pairs(m: mjw.Model) -> tuple[tuple[mjw.GeomType, mjw.GeomType], ...]:
@@ -43,6 +59,18 @@ def possible_pairs(m: mjw.Model) -> tuple[tuple[mjw.GeomType, mjw.GeomType], ...
   types = list(mjw.GeomType)
   pairs = [(a, b) for i, a in enumerate(types) for b in types[i:]]
   return tuple(pair for pair, count in zip(pairs, m.geom_pair_type_count, strict=True) if count)
+
+
+def _rule_of_pair(pair: tuple[mjw.GeomType, mjw.GeomType]) -> int:
+  """What a pair of geom types starts from: a closed form, features, or nothing."""
+  if pair in PRIMITIVES:
+    return int(ELSEWHERE)
+  first, second = pair
+  if first in _POLYTOPES_AND_CURVED and second in _POLYTOPES_AND_CURVED:
+    return int(SINGLE)
+  if pair == (mjw.GeomType.PLANE, mjw.GeomType.MESH):
+    return int(SINGLE)
+  return int(UNKNOWN)
 
 
 class ContactGeometry:
@@ -67,15 +95,23 @@ class ContactGeometry:
     """
     self._m = m
     self._d = d
-    pairs = possible_pairs(m)
-    primitive = tuple(pair for pair in pairs if pair in PRIMITIVES)
-    self.unsupported = tuple(f"{a.name}-{b.name}" for a, b in pairs if (a, b) not in PRIMITIVES)
-    self._kernels = [primitive_kernel(primitive)] if primitive else []
-    self._frozen = []
-    if (mjw.GeomType.CAPSULE, mjw.GeomType.BOX) in pairs:
-      self._frozen.append(capsule_box_codes)
-    self._pool = _pool(m, d)
     device = d.contact.dist.device
+    pairs = possible_pairs(m)
+    rules = {pair: _rule_of_pair(pair) for pair in pairs}
+    self.unsupported = tuple(f"{a.name}-{b.name}" for (a, b), rule in rules.items() if rule < 0)
+    if mjm.nflex:
+      self.unsupported += ("FLEX",)
+    primitive = tuple(pair for pair, rule in rules.items() if rule == ELSEWHERE)
+    self._primitive = primitive_kernel(primitive) if primitive else None
+    self._has_capsule_box = (mjw.GeomType.CAPSULE, mjw.GeomType.BOX) in pairs
+    self._has_convex = len(primitive) < len(pairs) or mjm.nflex > 0
+    self._pool = _pool(m, d)
+    self._surfaces = _surfaces(m)
+    self._frozen = _frozen(d.naconmax if self._has_convex else 0, device)
+    table = np.full((len(mjw.GeomType), len(mjw.GeomType)), int(UNKNOWN))
+    for (a, b), rule in rules.items():
+      table[a, b] = table[b, a] = rule
+    self._rules = wp.array(table, dtype=int, device=device)
     self.dist = wp.zeros(d.naconmax, dtype=float, device=device)
     self.pos = wp.zeros(d.naconmax, dtype=wp.vec3, device=device)
     self.frame = wp.zeros(d.naconmax, dtype=wp.mat33, device=device)
@@ -87,19 +123,15 @@ class ContactGeometry:
       geom_xpos: (nworld, ngeom) vec3.
       geom_xmat: (nworld, ngeom) mat33.
     """
-    self._inputs = [self._pool, geom_xpos, geom_xmat, self._m.geom_size]
-    for kernel in self._frozen:
-      wp.launch(
-        kernel, dim=self._d.naconmax, inputs=self._inputs, outputs=[self._pool.code], device=self.dist.device
-      )
-    for kernel in self._kernels:
-      wp.launch(
-        kernel,
-        dim=self._d.naconmax,
-        inputs=self._inputs,
-        outputs=[self.dist, self.pos, self.frame],
-        device=self.dist.device,
-      )
+    self._poses = [geom_xpos, geom_xmat, self._m.geom_size]
+    if self._has_capsule_box:
+      self._launch(capsule_box_codes, [self._pool, *self._poses, self._pool.code])
+    if self._primitive:
+      self._launch(self._primitive, [self._pool, *self._poses, *self._outputs()])
+    if self._has_convex:
+      inputs = [self._pool, self._surfaces, *self._poses, self._rules, self._frozen]
+      self._launch(classify_contacts, inputs)
+      self._launch(convex_contacts, [self._pool, self._frozen, *self._poses, *self._outputs()])
 
   def backward(
     self,
@@ -121,17 +153,32 @@ class ContactGeometry:
       grad_geom_xmat: (nworld, ngeom) mat33, added to; the nine entries count as independent.
       grad_geom_size: shaped as `m.geom_size`, vec3, added to if given.
     """
-    for kernel in self._kernels:
-      wp.launch(
-        kernel,
-        dim=self._d.naconmax,
-        inputs=self._inputs,
-        outputs=[self.dist, self.pos, self.frame],
-        adj_inputs=[Pool(), grad_geom_xpos, grad_geom_xmat, grad_geom_size],
-        adj_outputs=[grad_dist, grad_pos, grad_frame],
-        adjoint=True,
-        device=self.dist.device,
-      )
+    grads_in = [grad_geom_xpos, grad_geom_xmat, grad_geom_size]
+    grads_out = [grad_dist, grad_pos, grad_frame]
+    if self._primitive:
+      self._launch_adjoint(self._primitive, [self._pool], [Pool(), *grads_in], grads_out)
+    if self._has_convex:
+      constants = [self._pool, self._frozen]
+      self._launch_adjoint(convex_contacts, constants, [Pool(), Frozen(), *grads_in], grads_out)
+      self._launch(poison_unknown, [*constants, *grads_out, grad_geom_xpos])
+
+  def _outputs(self) -> list[wp.array]:
+    return [self.dist, self.pos, self.frame]
+
+  def _launch(self, kernel: wp.Kernel, inputs: list) -> None:
+    wp.launch(kernel, dim=self._d.naconmax, inputs=inputs, device=self.dist.device)
+
+  def _launch_adjoint(self, kernel: wp.Kernel, constants: list, grads_in: list, grads_out: list):
+    wp.launch(
+      kernel,
+      dim=self._d.naconmax,
+      inputs=[*constants, *self._poses],
+      outputs=self._outputs(),
+      adj_inputs=grads_in,
+      adj_outputs=grads_out,
+      adjoint=True,
+      device=self.dist.device,
+    )
 
 
 def _pool(m: mjw.Model, d: mjw.Data) -> Pool:
@@ -147,3 +194,35 @@ def _pool(m: mjw.Model, d: mjw.Data) -> Pool:
   pool.code = wp.zeros(d.naconmax, dtype=int, device=d.nacon.device)
   pool.geom_type = m.geom_type
   return pool
+
+
+def _surfaces(m: mjw.Model) -> Surfaces:
+  """The arrays of the meshes that the search for features reads."""
+  surfaces = Surfaces()
+  surfaces.geom_dataid = m.geom_dataid
+  for name in (
+    "vertadr",
+    "vert",
+    "polynum",
+    "polyadr",
+    "polynormal",
+    "polyvertadr",
+    "polyvertnum",
+    "polyvert",
+  ):
+    setattr(surfaces, name, getattr(m, f"mesh_{name}"))
+  return surfaces
+
+
+def _frozen(count: int, device: wp.Device) -> Frozen:
+  """Room for the features of `count` contacts."""
+  frozen = Frozen()
+  frozen.rule = wp.zeros(count, dtype=int, device=device)
+  frozen.kind = wp.zeros((count, 2), dtype=int, device=device)
+  frozen.point = wp.zeros((count, 2), dtype=wp.vec3, device=device)
+  frozen.direction = wp.zeros((count, 2), dtype=wp.vec3, device=device)
+  frozen.normal = wp.zeros((count, 2), dtype=wp.vec3, device=device)
+  frozen.pad = wp.zeros((count, 2), dtype=float, device=device)
+  frozen.start = wp.zeros(count, dtype=wp.vec3, device=device)
+  frozen.inverse = wp.zeros(count, dtype=wp.mat22, device=device)
+  return frozen

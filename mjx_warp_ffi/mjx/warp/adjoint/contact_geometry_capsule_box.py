@@ -107,12 +107,12 @@ def _parameter(a: Geom, dist: float, pos: wp.vec3, normal: wp.vec3) -> float:
 @wp.func
 def _find_first(s: float, p: wp.vec3, h: wp.vec3, size: wp.vec3) -> int:
   """The code of the formula that gives `s`; of those that do, of the nearest feature."""
-  best = float(1.0e30)
-  found = int(0)
+  best = wp.float32(1.0e30)
+  found = wp.int32(0)
   point = p + s * h
   for code in range(22):
     error = wp.abs(_first(code, p, h, size) - s)
-    away = float(0.0)
+    away = wp.float32(0.0)
     if code >= 2:
       corner = _corner(code - 14, size)
       if code < 14:
@@ -130,8 +130,8 @@ def _find_first(s: float, p: wp.vec3, h: wp.vec3, size: wp.vec3) -> int:
 @wp.func
 def _find_second(s: float, s1: float, p: wp.vec3, h: wp.vec3, size: wp.vec3) -> int:
   """The code of the formula that gives `s`."""
-  best = float(1.0e30)
-  found = int(0)
+  best = wp.float32(1.0e30)
+  found = wp.int32(0)
   for code in range(14):
     error = wp.abs(_second(code, s1, p, h, size) - s)
     if error < best:
@@ -161,13 +161,11 @@ def capsule_box_codes(
   size_row = w % geom_size.shape[0]
   a = make_geom(3, geom_xpos[w, g[0]], geom_xmat[w, g[0]], geom_size[size_row, g[0]])
   b = make_geom(6, geom_xpos[w, g[1]], geom_xmat[w, g[1]], geom_size[size_row, g[1]])
-  dist, pos, normal = core.capsule_box(
-    a.pos, a.axis, a.size[0], a.size[1], b.pos, b.rot, b.size
-  )
+  dist, pos, normal = core.capsule_box(a.pos, a.axis, a.size[0], a.size[1], b.pos, b.rot, b.size)
   p = wp.transpose(b.rot) @ (a.pos - b.pos)
   h = wp.transpose(b.rot) @ a.axis * a.size[1]
   first = _find_first(_parameter(a, dist[0], pos[0], normal[0]), p, h, b.size)
-  second = int(0)
+  second = wp.int32(0)
   if pool.slot[i] == 1:
     s1 = _first(first, p, h, b.size)
     second = _find_second(_parameter(a, dist[1], pos[1], normal[1]), s1, p, h, b.size)

@@ -58,3 +58,43 @@ def make_contact(dist: float, pos: wp.vec3, frame: wp.mat33) -> Contact:
   contact.pos = pos
   contact.frame = frame
   return contact
+
+
+@wp.struct
+class Feature:
+  """What of a geom touches, in the frame of the geom; see `contact_geometry_feature`."""
+
+  kind: int
+  point: wp.vec3
+  direction: wp.vec3
+  normal: wp.vec3
+  pad: float
+
+
+@wp.struct
+class Frozen:
+  """The features of every contact of the pool, and the normal there with its Newton matrix."""
+
+  rule: wp.array[int]
+  kind: wp.array2d[int]
+  point: wp.array2d[wp.vec3]
+  direction: wp.array2d[wp.vec3]
+  normal: wp.array2d[wp.vec3]
+  pad: wp.array2d[float]
+  start: wp.array[wp.vec3]
+  inverse: wp.array[wp.mat22]
+
+
+@wp.struct
+class Surfaces:
+  """MJWarp's meshes, as the search for features reads them."""
+
+  geom_dataid: wp.array2d[int]
+  vertadr: wp.array[int]
+  vert: wp.array[wp.vec3]
+  polynum: wp.array[int]
+  polyadr: wp.array[int]
+  polynormal: wp.array[wp.vec3]
+  polyvertadr: wp.array[int]
+  polyvertnum: wp.array[int]
+  polyvert: wp.array[int]

@@ -1,0 +1,351 @@
+"""Which features of two convex geoms touch, read off the contact that MJWarp found.
+
+A contact's witness points tell which vertex, edge or face they lie on more surely than its normal
+does: where the depth is tiny, the normal is the difference of two nearly equal points. So the
+features near the witness points are all tried, by every rule of `contact_geometry_convex`, and
+those that reproduce the contact best are kept. Where none does, the contact keeps MJWarp's values
+and its gradient becomes NaN (`poison_unknown`).
+"""
+
+import warp as wp
+from mujoco_warp import GeomType
+from mujoco_warp._src.math import make_frame
+
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_convex import (
+  CLIPPED,
+  CORNER,
+  CUT,
+  SINGLE,
+  UNKNOWN,
+  VERTEX,
+  clipped_contact,
+  single_contact,
+)
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import (
+  EDGE,
+  ELLIPSOID,
+  FACE,
+  POINT,
+  RIM,
+  newton_inverse,
+  residual,
+)
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_polygon import (
+  NONE,
+  facing,
+  nearest_edge,
+  nearest_vertex,
+  side_of,
+)
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
+  Contact,
+  Feature,
+  Frozen,
+  Geom,
+  Pool,
+  Surfaces,
+  make_contact,
+  make_geom,
+)
+
+wp.set_module_options({"enable_backward": False})
+
+ALIGNED = wp.constant(0.996)  # cosine beyond which MJWarp clips two faces against each other
+NEWTON_STEPS = wp.constant(8)
+BETTER = wp.constant(0.99)  # a later rule has to beat an earlier one clearly: they may coincide
+WORST = wp.constant(0.05)  # relative mismatch beyond which no feature counts as found
+
+_PLANE = wp.constant(int(GeomType.PLANE))
+_SPHERE = wp.constant(int(GeomType.SPHERE))
+_CAPSULE = wp.constant(int(GeomType.CAPSULE))
+_ELLIPSOID = wp.constant(int(GeomType.ELLIPSOID))
+_CYLINDER = wp.constant(int(GeomType.CYLINDER))
+_BOX = wp.constant(int(GeomType.BOX))
+_MESH = wp.constant(int(GeomType.MESH))
+
+
+@wp.struct
+class Side:
+  """A geom of a contact with its mesh, and the witness point and outward normal in its frame."""
+
+  geom: Geom
+  data: int
+  w: wp.vec3
+  n: wp.vec3
+
+
+@wp.struct
+class Match:
+  """The best explanation of a contact so far."""
+
+  score: float
+  rule: int
+  fa: Feature
+  fb: Feature
+  start: wp.vec3
+  inverse: wp.mat22
+
+
+@wp.func
+def _simple(kind: int, point: wp.vec3, direction: wp.vec3, normal: wp.vec3) -> Feature:
+  """A Feature from its parts."""
+  found = Feature()
+  found.kind = kind
+  found.point = point
+  found.direction = direction
+  found.normal = normal
+  return found
+
+
+@wp.func
+def _candidate(side: Side, s: Surfaces, k: int) -> Feature:
+  """The k-th feature that a single contact may be on: point or surface, edge, face."""
+  zero = wp.vec3(0.0)
+  up = wp.vec3(0.0, 0.0, 1.0)
+  end = wp.vec3(0.0, 0.0, side_of(side.w[2]))
+  kind = side.geom.kind
+  if kind == _BOX or kind == _MESH:
+    if k == 0:
+      return nearest_vertex(side.geom, s, side.data, side.w)
+    if k == 1:
+      return nearest_edge(side.geom, s, side.data, side.w, side.n)
+    return facing(side.geom, s, side.data, side.w, side.n, True)
+  if kind == _PLANE and k == 2:
+    return _simple(FACE, zero, zero, up)
+  if kind == _SPHERE and k == 0:
+    return _simple(POINT, zero, zero, zero)
+  if kind == _ELLIPSOID and k == 0:
+    return _simple(ELLIPSOID, zero, zero, zero)
+  if kind == _CAPSULE and k == 0:
+    return _simple(POINT, end, zero, zero)
+  if kind == _CYLINDER and k == 0:
+    return _simple(RIM, end, zero, zero)
+  if (kind == _CAPSULE or kind == _CYLINDER) and k == 1:
+    return _simple(EDGE, zero, up, zero)
+  if kind == _CYLINDER and k == 2:
+    return facing(side.geom, s, side.data, side.w, side.n, True)
+  return _simple(NONE, zero, zero, zero)
+
+
+@wp.func
+def _is_flat(kind: int) -> bool:
+  """Whether MJWarp clips the faces of a type of geom."""
+  return kind == _BOX or kind == _MESH or kind == _CYLINDER
+
+
+@wp.func
+def _incident(side: Side, s: Surfaces, v: wp.vec3, how: int) -> Feature:
+  """What of a geom is clipped against a face of the other: a vertex, an edge or a face."""
+  kind = side.geom.kind
+  zero = wp.vec3(0.0)
+  up = wp.vec3(0.0, 0.0, 1.0)
+  flat = _is_flat(kind)
+  if kind == _CYLINDER and wp.abs(side.n[2]) < ALIGNED:
+    flat = False
+  if flat:
+    if how == CORNER or kind == _CYLINDER:
+      return facing(side.geom, s, side.data, v, side.n, how != CUT)
+    if how == VERTEX:
+      return nearest_vertex(side.geom, s, side.data, v)
+    return nearest_edge(side.geom, s, side.data, v, side.n)
+  if (kind == _CAPSULE or kind == _CYLINDER) and how == VERTEX:
+    return _simple(EDGE, wp.vec3(0.0, 0.0, side_of(v[2])), up, zero)
+  if (kind == _CAPSULE or kind == _CYLINDER) and how == CUT:
+    return _simple(EDGE, zero, up, zero)
+  return _simple(NONE, zero, zero, zero)
+
+
+@wp.func
+def _mismatch(found: Contact, truth: Contact, length: float) -> float:
+  """How far a contact is from MJWarp's, relative to the size of the geoms."""
+  turn = wp.length(found.frame[0] - truth.frame[0])
+  away = wp.abs(found.dist - truth.dist) + wp.length(found.pos - truth.pos)
+  score = turn + away / length
+  if wp.isnan(score):
+    return 1.0e30
+  return score
+
+
+@wp.func
+def _polished(a: Geom, b: Geom, fa: Feature, fb: Feature, n: wp.vec3) -> wp.vec3:
+  """Newton's method for the normal of two features."""
+  if fa.kind == FACE or fb.kind == FACE:
+    return n
+  for _ in range(NEWTON_STEPS):
+    step = newton_inverse(a, b, fa, fb, n) @ residual(a, b, fa, fb, n)
+    frame = make_frame(n)
+    step = step * wp.min(1.0, 0.3 / wp.max(wp.length(step), 1.0e-12))
+    n = wp.normalize(n - frame[1] * step[0] - frame[2] * step[1])
+  return n
+
+
+@wp.func
+def _best_single(
+  a: Side, b: Side, s: Surfaces, truth: Contact, length: float, match: Match
+) -> Match:
+  """Tries all pairs of features that fix a normal."""
+  best = match
+  for k in range(9):
+    fa = _candidate(a, s, k // 3)
+    fb = _candidate(b, s, k % 3)
+    flat = (fa.kind == FACE and (fb.kind == FACE or fb.kind == EDGE)) or (
+      fa.kind == EDGE and fb.kind == FACE
+    )
+    if fa.kind != NONE and fb.kind != NONE and not flat:
+      start = _polished(a.geom, b.geom, fa, fb, truth.frame[0])
+      inverse = newton_inverse(a.geom, b.geom, fa, fb, start)
+      found = single_contact(a.geom, b.geom, fa, fb, start, inverse)
+      score = _mismatch(found, truth, length)
+      if score < best.score * BETTER:
+        best.score = score
+        best.rule = SINGLE
+        best.fa = fa
+        best.fb = fb
+        best.start = start
+        best.inverse = inverse
+  return best
+
+
+@wp.func
+def _best_clipped(
+  a: Side, b: Side, s: Surfaces, truth: Contact, length: float, which: int, match: Match
+) -> Match:
+  """Tries the contacts on a face of a; if `which` is 2, a is the second geom."""
+  best = match
+  face = facing(a.geom, s, a.data, a.w, a.n, True)
+  if face.kind == NONE:
+    return best
+  normal = a.geom.rot @ face.normal
+  v = truth.pos + truth.frame[0] * (0.5 * truth.dist)
+  if which == 2:
+    v = truth.pos - truth.frame[0] * (0.5 * truth.dist)
+  if which == 0:
+    other = facing(b.geom, s, b.data, b.w, b.n, True)
+    along = wp.dot(normal, b.geom.rot @ other.normal)
+    if other.kind == NONE or along > -ALIGNED:
+      return best
+    v = truth.pos - truth.frame[0] * (0.5 * truth.dist) - normal * (truth.dist / along)
+  va = wp.transpose(a.geom.rot) @ (v - a.geom.pos)
+  vb = wp.transpose(b.geom.rot) @ (v - b.geom.pos)
+  for how in range(3):
+    fa = facing(a.geom, s, a.data, va, a.n, how == CORNER)
+    fb = _incident(b, s, vb, how)
+    if which == 0 and how != CORNER:
+      fb.normal = facing(b.geom, s, b.data, vb, b.n, True).normal
+    if fa.kind == FACE and fb.kind != NONE:
+      found = clipped_contact(a.geom, b.geom, fa, fb, how, which)
+      score = _mismatch(found, truth, length)
+      if score < best.score * BETTER:
+        best.score = score
+        best.rule = CLIPPED + 3 * which + how
+        best.fa = fa
+        best.fb = fb
+        if which == 2:
+          best.fa = fb
+          best.fb = fa
+  return best
+
+
+@wp.func
+def _side(geom: Geom, data: int, w: wp.vec3, n: wp.vec3) -> Side:
+  """A Side from world coordinates."""
+  side = Side()
+  side.geom = geom
+  side.data = data
+  side.w = wp.transpose(geom.rot) @ (w - geom.pos)
+  side.n = wp.transpose(geom.rot) @ n
+  return side
+
+
+@wp.func
+def _save(frozen: Frozen, i: int, match: Match):
+  """Writes a Match to the arrays."""
+  frozen.rule[i] = match.rule
+  frozen.kind[i, 0] = match.fa.kind
+  frozen.kind[i, 1] = match.fb.kind
+  frozen.point[i, 0] = match.fa.point
+  frozen.point[i, 1] = match.fb.point
+  frozen.direction[i, 0] = match.fa.direction
+  frozen.direction[i, 1] = match.fb.direction
+  frozen.normal[i, 0] = match.fa.normal
+  frozen.normal[i, 1] = match.fb.normal
+  frozen.pad[i, 0] = match.fa.pad
+  frozen.pad[i, 1] = match.fb.pad
+  frozen.start[i] = match.start
+  frozen.inverse[i] = match.inverse
+  if match.score > WORST:
+    frozen.rule[i] = UNKNOWN
+
+
+@wp.kernel
+def classify_contacts(
+  pool: Pool,
+  surfaces: Surfaces,
+  geom_xpos: wp.array2d[wp.vec3],
+  geom_xmat: wp.array2d[wp.mat33],
+  geom_size: wp.array2d[wp.vec3],
+  first_rule: wp.array2d[int],
+  frozen: Frozen,
+):
+  """Finds rule and features of the contacts whose types have SINGLE in `first_rule`."""
+  i = wp.tid()
+  if i >= pool.nacon[0]:
+    return
+  frozen.rule[i] = UNKNOWN
+  g = pool.geom[i]
+  if g[0] < 0 or g[1] < 0:  # a flex
+    return
+  kind_a = pool.geom_type[g[0]]
+  kind_b = pool.geom_type[g[1]]
+  frozen.rule[i] = first_rule[kind_a, kind_b]
+  if first_rule[kind_a, kind_b] != SINGLE:
+    return
+  w = pool.worldid[i]
+  row = w % geom_size.shape[0]
+  mesh_row = w % surfaces.geom_dataid.shape[0]
+  ga = make_geom(kind_a, geom_xpos[w, g[0]], geom_xmat[w, g[0]], geom_size[row, g[0]])
+  gb = make_geom(kind_b, geom_xpos[w, g[1]], geom_xmat[w, g[1]], geom_size[row, g[1]])
+  truth = make_contact(pool.dist[i], pool.pos[i], pool.frame[i])
+  half = truth.frame[0] * (0.5 * truth.dist)
+  wa = truth.pos - half
+  wb = truth.pos + half
+  a = _side(ga, surfaces.geom_dataid[mesh_row, g[0]], wa, truth.frame[0])
+  b = _side(gb, surfaces.geom_dataid[mesh_row, g[1]], wb, -truth.frame[0])
+  length = wp.length(b.w)
+  if kind_a != _PLANE:
+    length = wp.min(length, wp.length(a.w)) + 0.01 * length
+  match = Match()
+  match.score = 1.0e30
+  if _is_flat(kind_a) and _is_flat(kind_b):
+    match = _best_clipped(a, b, surfaces, truth, length, 0, match)
+  match = _best_single(a, b, surfaces, truth, length, match)
+  if _is_flat(kind_a):
+    match = _best_clipped(a, b, surfaces, truth, length, 1, match)
+  if _is_flat(kind_b):
+    match = _best_clipped(b, a, surfaces, truth, length, 2, match)
+  _save(frozen, i, match)
+
+
+@wp.kernel
+def poison_unknown(
+  pool: Pool,
+  frozen: Frozen,
+  grad_dist: wp.array[float],
+  grad_pos: wp.array[wp.vec3],
+  grad_frame: wp.array[wp.mat33],
+  grad_geom_xpos: wp.array2d[wp.vec3],
+):
+  """Adds NaN to the gradient of the geoms of contacts without a rule that have a gradient."""
+  i = wp.tid()
+  if i >= pool.nacon[0]:
+    return
+  if frozen.rule[i] != UNKNOWN:
+    return
+  frame = grad_frame[i]
+  size = wp.abs(grad_dist[i]) + wp.length(grad_pos[i]) + wp.ddot(frame, frame)
+  if size == 0.0:
+    return
+  g = pool.geom[i]
+  for j in range(2):
+    if g[j] >= 0:
+      grad_geom_xpos[pool.worldid[i], g[j]] = wp.vec3(wp.nan, wp.nan, wp.nan)

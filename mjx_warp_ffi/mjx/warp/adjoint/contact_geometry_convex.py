@@ -1,0 +1,178 @@
+"""Contacts of the pairs that MJWarp solves with GJK and EPA, as functions of frozen features.
+
+Three rules give a contact from its features (`contact_geometry_classify` finds rule and features):
+
+* SINGLE: one pair of witness points, on the features that fix the normal.
+* CLIPPED: one of several contacts of two faces, or of a face and an edge. MJWarp clips one polygon
+  (or edge) against the sides of the reference face. A contact is then a vertex of the clipped
+  polygon: VERTEX, one of its own; CUT, where its edge crosses a side of the reference face; CORNER,
+  over a corner of the reference face. It is projected to the reference face along the face's
+  normal, and from there measured along the normal of the contact: that of the reference face, or,
+  for two faces in GJK and EPA, that of the second geom's face (a MJWarp convention: the two are
+  within 5 degrees).
+"""
+
+import warp as wp
+from mujoco_warp import GeomType
+from mujoco_warp._src.math import make_frame
+
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import (
+  EDGE,
+  FACE,
+  point_of,
+  radius,
+  refined_normal,
+  support,
+)
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
+  Contact,
+  Feature,
+  Frozen,
+  Geom,
+  Pool,
+  make_contact,
+  make_geom,
+)
+
+# The rule of a contact. CLIPPED is 2 + 3 * which + how, where `which` is the reference face: the
+# first geom's with the normal of the second's (0), the first's (1), the second's (2).
+UNKNOWN = wp.constant(-1)  # keeps MJWarp's values, and its gradient is not known
+ELSEWHERE = wp.constant(0)  # a closed form of `contact_geometry_primitive`
+SINGLE = wp.constant(1)
+CLIPPED = wp.constant(2)
+VERTEX = wp.constant(0)
+CUT = wp.constant(1)
+CORNER = wp.constant(2)
+
+_CAPSULE = wp.constant(int(GeomType.CAPSULE))
+_CYLINDER = wp.constant(int(GeomType.CYLINDER))
+
+
+@wp.func
+def single_contact(
+  a: Geom, b: Geom, fa: Feature, fb: Feature, start: wp.vec3, inverse: wp.mat22
+) -> Contact:
+  """The contact of two features by the normal that they define."""
+  n = refined_normal(a, b, fa, fb, start, inverse)
+  pa = support(a, fa, n)
+  pb = support(b, fb, -n)
+  da = a.rot @ fa.direction
+  db = b.rot @ fb.direction
+  dist = wp.dot(pb - pa, n) - radius(a, fa) - radius(b, fb)
+  middle = wp.vec3(0.0)
+  if fa.kind == FACE:
+    middle = pb - n * (radius(b, fb) + 0.5 * dist)
+  elif fb.kind == FACE:
+    middle = pa + n * (radius(a, fa) + 0.5 * dist)
+  elif fa.kind == EDGE and fb.kind == EDGE:
+    along = wp.dot(da, db)
+    sine = 1.0 - along * along
+    gap = pb - pa
+    s = (wp.dot(da, gap) - along * wp.dot(db, gap)) / sine
+    middle = pa + da * s + n * (radius(a, fa) + 0.5 * dist)
+  elif fa.kind == EDGE:
+    middle = pb - n * (radius(b, fb) + 0.5 * dist)
+  else:
+    middle = pa + n * (radius(a, fa) + 0.5 * dist)
+  return make_contact(dist, middle, make_frame(n))
+
+
+@wp.func
+def _side_offset(geom: Geom, feature: Feature, n: wp.vec3) -> wp.vec3:
+  """From the axis of a capsule or the side of a cylinder to the surface that faces n."""
+  if geom.kind == _CAPSULE:
+    return (n - geom.axis * wp.dot(geom.axis, n)) * geom.size[0]
+  if geom.kind == _CYLINDER and feature.kind == EDGE:
+    return wp.normalize(n - geom.axis * wp.dot(geom.axis, n)) * geom.size[0]
+  return wp.vec3(0.0)
+
+
+@wp.func
+def _clipped_point(a: Geom, b: Geom, fa: Feature, fb: Feature, how: int) -> wp.vec3:
+  """A vertex of what is left of b's face or edge over the face of a."""
+  normal = a.rot @ fa.normal
+  corner = point_of(a, fa)
+  if how == CORNER:
+    other = b.rot @ fb.normal
+    height = wp.dot(point_of(b, fb) - corner, other) / wp.dot(normal, other)
+    return corner + normal * height
+  point = point_of(b, fb) + _side_offset(b, fb, -normal)
+  if how == VERTEX:
+    return point
+  side = wp.cross(a.rot @ fa.direction, normal)
+  line = b.rot @ fb.direction
+  return point + line * (wp.dot(corner - point, side) / wp.dot(line, side))
+
+
+@wp.func
+def clipped_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, how: int, which: int) -> Contact:
+  """A contact on the face of a; its frame is that of a as the first geom unless `which` is 2."""
+  v = _clipped_point(a, b, fa, fb, how)
+  normal = a.rot @ fa.normal
+  inward = -normal
+  if which == 0:
+    inward = b.rot @ fb.normal
+  height = wp.dot(v - point_of(a, fa), normal)
+  foot = v - normal * height
+  dist = -height * wp.dot(normal, inward)
+  pos = foot - inward * (0.5 * dist)
+  if which == 2:
+    return make_contact(dist, pos, make_frame(inward))
+  return make_contact(dist, pos, make_frame(-inward))
+
+
+@wp.func
+def load_feature(frozen: Frozen, i: int, j: int) -> Feature:
+  """The feature of geom j of contact i."""
+  feature = Feature()
+  feature.kind = frozen.kind[i, j]
+  feature.point = frozen.point[i, j]
+  feature.direction = frozen.direction[i, j]
+  feature.normal = frozen.normal[i, j]
+  feature.pad = frozen.pad[i, j]
+  return feature
+
+
+@wp.kernel(enable_backward=True)
+def convex_contacts(
+  pool: Pool,
+  frozen: Frozen,
+  geom_xpos: wp.array2d[wp.vec3],
+  geom_xmat: wp.array2d[wp.mat33],
+  geom_size: wp.array2d[wp.vec3],
+  dist_out: wp.array[float],
+  pos_out: wp.array[wp.vec3],
+  frame_out: wp.array[wp.mat33],
+):
+  """Evaluates the contacts that have a rule."""
+  i = wp.tid()
+  if i >= pool.nacon[0]:
+    return
+  rule = frozen.rule[i]
+  if rule == ELSEWHERE:
+    return
+  if rule == UNKNOWN:
+    dist_out[i] = pool.dist[i]
+    pos_out[i] = pool.pos[i]
+    frame_out[i] = pool.frame[i]
+    return
+  g = pool.geom[i]
+  w = pool.worldid[i]
+  s = w % geom_size.shape[0]
+  a = make_geom(pool.geom_type[g[0]], geom_xpos[w, g[0]], geom_xmat[w, g[0]], geom_size[s, g[0]])
+  b = make_geom(pool.geom_type[g[1]], geom_xpos[w, g[1]], geom_xmat[w, g[1]], geom_size[s, g[1]])
+  fa = load_feature(frozen, i, 0)
+  fb = load_feature(frozen, i, 1)
+  contact = Contact()
+  if rule == SINGLE:
+    contact = single_contact(a, b, fa, fb, frozen.start[i], frozen.inverse[i])
+  else:
+    which = (rule - CLIPPED) // 3
+    how = (rule - CLIPPED) % 3
+    if which == 2:
+      contact = clipped_contact(b, a, fb, fa, how, which)
+    else:
+      contact = clipped_contact(a, b, fa, fb, how, which)
+  dist_out[i] = contact.dist
+  pos_out[i] = contact.pos
+  frame_out[i] = contact.frame

@@ -57,6 +57,15 @@ _DATA_FIELDS = {f.name: f for f in fields.data_fields()}
 _CONTACT_FIELDS = {f.name: f for f in fields.contact_fields()}
 
 
+def _new_leaf(
+  owner: Any, name: str, value: Any, kind: tuple[str, tuple[int, ...], np.dtype]
+) -> Any:
+  """The value of a leaf to be, converted; in a tree of axes (`in_axes`) it is an axis, as it is."""
+  if not hasattr(getattr(owner, name), "dtype"):
+    return value
+  return convert(kind[0], value, *kind[1:])
+
+
 def _reject(what: str, names: Any, valid: Any, hint: str = "") -> None:
   unknown = sorted(set(names) - set(valid))
   if unknown:
@@ -88,9 +97,11 @@ class Option:
       ValueError: for an unknown option.
     """
     _reject("opt", values, {*_OPTION_FIELDS, *OptionStatics._fields})
-    static = {k: type(getattr(self.statics, k))(v) for k, v in values.items() if k not in _OPTION_FIELDS}
+    static = {
+      k: type(getattr(self.statics, k))(v) for k, v in values.items() if k not in _OPTION_FIELDS
+    }
     leaves = {
-      k: convert(f"opt.{k}", v, _OPTION_FIELDS[k].item, _OPTION_FIELDS[k].dtype)
+      k: _new_leaf(self, k, v, (f"opt.{k}", _OPTION_FIELDS[k].item, _OPTION_FIELDS[k].dtype))
       for k, v in values.items()
       if k in _OPTION_FIELDS
     }
@@ -140,12 +151,18 @@ class Model:
     settings = {k: values.pop(k) for k in ("opt", "spec", "gradient", "autoreset") if k in values}
     hint = ""
     if any(hasattr(self.spec.mj_model, k) for k in set(values) - set(_MODEL_FIELDS)):
-      hint = " (it is part of the model's structure: change it in an MjSpec or MjModel and put again)"
+      hint = (
+        " (it is part of the model's structure: change it in an MjSpec or MjModel and put again)"
+      )
     _reject("Model", values, _MODEL_FIELDS, hint)
-    leaves = {k: convert(k, v, self.shape_of(k), _MODEL_FIELDS[k].dtype) for k, v in values.items()}
+    leaves = {
+      k: _new_leaf(self, k, v, (k, self.shape_of(k), _MODEL_FIELDS[k].dtype))
+      for k, v in values.items()
+    }
     opt = settings.get("opt", self.opt)
     changed = {f"opt.{k}": getattr(opt, k) for k in _OPTION_FIELDS if opt is not self.opt}
-    settings.setdefault("spec", self.spec.with_values(leaves | changed))
+    arrays = {k: v for k, v in (leaves | changed).items() if hasattr(v, "dtype")}
+    settings.setdefault("spec", self.spec.with_values(arrays))
     return _copy(self, {**leaves, **settings})
 
   def tree_replace(self, values: dict[str, Any]) -> Self:

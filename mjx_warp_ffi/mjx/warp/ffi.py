@@ -1,15 +1,17 @@
 """From a MuJoCo Warp function to a function of a JAX Model and Data.
 
-`staged(mjw.step, ...)` is all that it takes to bring one more function of mujoco_warp to JAX: its
+`Staged(mjw.step, ...)` is all that it takes to bring one more function of mujoco_warp to JAX: its
 inputs are staged into a workspace, the function is captured in a graph once and replayed, its
-results are staged out.
+results are staged out. `computed(...)` does it for a function with further arguments, whose results
+are no fields of Data.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +20,9 @@ import mujoco
 import mujoco_warp as mjw
 import numpy as np
 import warp as wp
+from flax import struct
 
+from mjx_warp_ffi.mjx.spec import Sizes
 from mjx_warp_ffi.mjx.types import Data, Model, leaf_shape, with_results
 from mjx_warp_ffi.mjx.warp import batching, fields
 from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
@@ -29,7 +33,7 @@ Function = Callable[[mjw.Model, mjw.Data], None]
 _ACCUMULATED = ("overflow", "warning")
 _INT = np.dtype(np.int32)
 _OWN = (fields.Field("ncon", (), (), _INT), fields.Field("warning", (), (), _INT))
-_FIELDS = {
+FIELDS = {
   f.name: f
   for f in (
     *fields.data_fields(),
@@ -48,56 +52,128 @@ class Signature:
     leaves: names of the model leaves that are passed, those that have elements.
     inputs: names of the Data fields that are passed.
     outputs: names of the Data fields that come back.
+    arguments: further arguments, with their final shapes.
+    results: results that are no fields of Data, with their final shapes.
+    static: what else the function depends on.
+    rows: whether it has contacts and constraint rows; without, the workspace is small.
   """
 
   name: str
   leaves: tuple[str, ...]
   inputs: tuple[str, ...]
   outputs: tuple[str, ...]
+  arguments: tuple[Array, ...] = ()
+  results: tuple[Array, ...] = ()
+  static: tuple[Any, ...] = ()
+  rows: bool = True
 
 
-class _Extent:
+@dataclasses.dataclass(frozen=True)
+class Array:
+  """An argument or a result that is no field of Data, without its world axis.
+
+  Attributes:
+    name: name, for messages.
+    sizes: its dimensions: integers, or names of sizes of the model, of capacities, or of the
+      arguments before it, which a dimension of unknown name defines.
+    dtype: Warp dtype.
+  """
+
+  name: str
+  sizes: tuple[str | int, ...]
+  dtype: Any = float
+
+  @property
+  def field(self) -> fields.Field:
+    """The array as a field, whose shape and dtype are those that JAX sees."""
+    return fields.field(self.name, self.sizes, self.dtype)
+
+
+@struct.dataclass
+class Inputs:
+  """What a step reads of a Data: state and inputs by field name, and the capacities."""
+
+  arrays: dict[str, jax.Array]
+  sizes: Sizes = struct.field(pytree_node=False)
+
+
+def inputs_of(m: Model, d: Data) -> Inputs:
+  """The inputs of a step, those that have elements."""
+  extent = Extent(m.spec.mj_model, d.sizes)
+  names = (n for n in (*fields.STATE, *_ACCUMULATED) if 0 not in FIELDS[n].shape(extent))
+  return Inputs({n: jnp.asarray(getattr(d, n)) for n in names}, d.sizes)
+
+
+class Extent:
   """Sizes by name: of the model, or of a Data."""
 
-  def __init__(self, mj_model: mujoco.MjModel, nconmax: int):
+  def __init__(self, mj_model: mujoco.MjModel, sizes: Sizes):
     self._mj_model = mj_model
-    self.nconmax = nconmax
+    self.nconmax = sizes.nconmax
+    self.njmax = sizes.njmax
 
   def __getattr__(self, name: str) -> int:
     return getattr(self._mj_model, name)
 
+  def bound(self, array: Array, shape: tuple[int, ...]) -> Array:
+    """The array with the dimensions of an actual shape, which defines unknown ones.
 
-def staged(
-  function: Function, *, name: str, outputs: Callable[[Model], tuple[str, ...]]
-) -> Callable[[Model, Data], Data]:
-  """Turns a function of mujoco_warp into a function of one world that `vmap` batches.
+    Raises:
+      ValueError: if the shape is another one.
+    """
+    item = array.field.item
+    dims = shape[: len(shape) - len(item)]
+    if len(dims) != len(array.sizes) or shape[len(dims) :] != item:
+      want = ", ".join(str(s) for s in (*array.sizes, *item))
+      raise ValueError(f"{array.name} has shape {shape}, expected ({want})")
+    for name, size in zip(array.sizes, dims, strict=True):
+      if isinstance(name, str) and not hasattr(self, name):
+        setattr(self, name, size)
+      expected = getattr(self, name) if isinstance(name, str) else name
+      if size != expected:
+        raise ValueError(f"{array.name} has shape {shape}, expected {name}={expected}, not {size}")
+    return dataclasses.replace(array, sizes=dims)
 
-  Args:
+  def fixed(self, array: Array) -> Array:
+    """The array with known dimensions."""
+    dims = tuple(getattr(self, s) if isinstance(s, str) else s for s in array.sizes)
+    return dataclasses.replace(array, sizes=tuple(int(s) for s in dims))
+
+
+@dataclasses.dataclass(frozen=True)
+class Staged:
+  """A function of mujoco_warp as a function of one world that `vmap` batches.
+
+  Attributes:
     function: `f(m, d)` of mujoco_warp.
     name: name of the FFI target.
-    outputs: names of the Data fields that the function computes for a model; the others pass
-      through.
-
-  Returns:
-    A pure function of a Model and a Data that returns a Data.
+    outputs: gives the names of the Data fields that the function computes for a model; the others
+      pass through.
   """
 
-  def call(m: Model, d: Data) -> Data:
+  function: Function
+  name: str
+  outputs: Callable[[Model], tuple[str, ...]]
+
+  def __call__(self, m: Model, d: Data) -> Data:
+    """The Data with the function's results; checks Model and Data first."""
     check(m, d)
-    signature = _signature(m, d, name, tuple(outputs(m)))
-    args = [_staged_leaf(m, leaf) for leaf in signature.leaves]
-    args += [jnp.asarray(fields.lookup(d, field))[None] for field in signature.inputs]
+    return with_results(d, self.results(m, inputs_of(m, d)))
+
+  def results(self, m: Model, inputs: Inputs) -> dict[str, jax.Array]:
+    """The results by field name, for inputs that were checked."""
+    signature = _signature(m, inputs, self.name, tuple(self.outputs(m)))
+    args = [staged_leaf(m, leaf) for leaf in signature.leaves]
+    args += [inputs.arrays[field][None] for field in signature.inputs]
 
     def over_worlds(rows: frozenset[int], arrays: batching.Arrays) -> batching.Arrays:
       batched = frozenset(signature.leaves[i] for i in rows)
       nworld = arrays[len(signature.leaves)].shape[0]
-      plan = Plan(m.spec, m.opt.statics, d.sizes, nworld, batched, m.autoreset)
-      return _launch(function, signature, plan, arrays)
+      plan = Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched, m.autoreset)
+      return _launch(lambda w: w.run(self.function), signature, plan, arrays)
 
     results = batching.batched(over_worlds, len(signature.leaves))(*args)
-    return with_results(d, {n: x[0] for n, x in zip(signature.outputs, results, strict=True)})
-
-  return call
+    return {name: x[0] for name, x in zip(signature.outputs, results, strict=True)}
 
 
 def check(m: Model, d: Data) -> None:
@@ -119,8 +195,8 @@ def check(m: Model, d: Data) -> None:
   mj_model = m.spec.mj_model
   for field in fields.model_leaves():
     _check_array(field, fields.lookup(m, field.name), leaf_shape(field, mj_model), "Model")
-  extent = _Extent(mj_model, d.sizes.nconmax)
-  for name, field in _FIELDS.items():
+  extent = Extent(mj_model, d.sizes)
+  for name, field in FIELDS.items():
     _check_array(field, fields.lookup(d, name), field.shape(extent), "Data")
 
 
@@ -139,32 +215,28 @@ def _check_array(field: fields.Field, value: Any, shape: tuple[int, ...], owner:
     )
 
 
-def _signature(m: Model, d: Data, name: str, outputs: tuple[str, ...]) -> Signature:
+def _signature(m: Model, inputs: Inputs, name: str, outputs: tuple[str, ...]) -> Signature:
   mj_model = m.spec.mj_model
-  extent = _Extent(mj_model, d.sizes.nconmax)
-
-  def some(names: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(n for n in names if 0 not in _FIELDS[n].shape(extent))
-
+  extent = Extent(mj_model, inputs.sizes)
   leaves = (f.name for f in fields.model_leaves() if 0 not in leaf_shape(f, mj_model))
-  return Signature(name, tuple(leaves), some((*fields.STATE, *_ACCUMULATED)), some(outputs))
+  some = (n for n in outputs if 0 not in FIELDS[n].shape(extent))
+  return Signature(name, tuple(leaves), tuple(inputs.arrays), tuple(some))
 
 
-def _staged_leaf(m: Model, name: str) -> jax.Array:
+def staged_leaf(m: Model, name: str) -> jax.Array:
+  """A leaf in the form that mujoco_warp holds."""
   value = jnp.asarray(fields.lookup(m, name))
   staging = fields.STAGED_AS.get(name)
   return staging.convert(value) if staging else value
 
 
 def _launch(
-  function: Function, signature: Signature, plan: Plan, arrays: batching.Arrays
+  run: Callable[..., None], signature: Signature, plan: Plan, arrays: batching.Arrays
 ) -> batching.Arrays:
   """One FFI call for all worlds."""
-  extent = _Extent(plan.spec.mj_model, plan.sizes.nconmax)
-  results = [
-    jax.ShapeDtypeStruct((plan.nworld, *_FIELDS[n].shape(extent)), _FIELDS[n].dtype)
-    for n in signature.outputs
-  ]
+  extent = Extent(plan.spec.mj_model, plan.sizes)
+  outputs = [FIELDS[n] for n in signature.outputs] + [r.field for r in signature.results]
+  results = [jax.ShapeDtypeStruct((plan.nworld, *f.shape(extent)), f.dtype) for f in outputs]
   first = len(signature.leaves)
   aliases = {
     first + i: signature.outputs.index(n)
@@ -175,9 +247,12 @@ def _launch(
   def make(device: wp.Device) -> Program:
     with wp.ScopedDevice(device):
       w = Workspace(plan)
+      extra = [_empty(a, plan.nworld) for a in (*signature.arguments, *signature.results)]
+    given, made = extra[: len(signature.arguments)], extra[len(signature.arguments) :]
     inputs = [w.leaf(n) for n in signature.leaves] + [w.field(n) for n in signature.inputs]
     outputs = [w.field(n) for n in signature.outputs]
-    return Program(tuple(inputs), tuple(outputs), lambda: w.run(function), keep=w)
+    body = functools.partial(run, w, *extra)
+    return Program(tuple(inputs + given), tuple(outputs + made), body, keep=(w, extra))
 
   call = jax_program(
     signature.name,
@@ -187,6 +262,10 @@ def _launch(
     input_output_aliases=aliases,
   )
   return tuple(call(*arrays))
+
+
+def _empty(array: Array, nworld: int) -> wp.array:
+  return wp.empty((nworld, *array.sizes), dtype=array.dtype)
 
 
 def _digest(signature: Signature, plan: Plan) -> str:
@@ -199,5 +278,6 @@ def _digest(signature: Signature, plan: Plan) -> str:
     plan.nworld,
     sorted(plan.batched),
     plan.autoreset,
+    signature.static,
   )
   return hashlib.sha256(repr(content).encode()).hexdigest()[:32]

@@ -10,18 +10,18 @@ import warp as wp
 from mjx_warp_ffi.mjx.spec import Spec
 from mjx_warp_ffi.mjx.types import Model
 from mjx_warp_ffi.mjx.warp import fields
-from mjx_warp_ffi.mjx.warp.ffi import staged
+from mjx_warp_ffi.mjx.warp.ffi import Staged
 from mjx_warp_ffi.mjx.warp.types import EnableBit
 
 # What a step integrates; the forward dynamics leaves it alone.
-_INTEGRATED = frozenset(
+INTEGRATED = frozenset(
   "time qpos qvel act history plastic qacc_warmstart tree_asleep".split()
 )
 # What only the user writes.
-_INPUTS = frozenset(
+INPUTS = frozenset(
   "ctrl qfrc_applied xfrc_applied eq_active mocap_pos mocap_quat userdata".split()
 )
-_CONTACTS = ("ncon", "warning", *(f"contact.{f.name}" for f in fields.contact_fields()))
+CONTACTS = ("ncon", "warning", *(f"contact.{f.name}" for f in fields.contact_fields()))
 
 
 @functools.lru_cache(maxsize=64)
@@ -42,13 +42,13 @@ def _on_demand(spec: Spec, enableflags: int, postconstraint: bool) -> frozenset[
 def _forward_outputs(m: Model) -> tuple[str, ...]:
   statics = m.opt.statics
   left = _on_demand(m.spec, statics.enableflags, statics.run_rne_postconstraint)
-  left = left | _INPUTS | _INTEGRATED
-  return (*(f.name for f in fields.data_fields() if f.name not in left), *_CONTACTS)
+  left = left | INPUTS | INTEGRATED
+  return (*(f.name for f in fields.data_fields() if f.name not in left), *CONTACTS)
 
 
 def _step_outputs(m: Model) -> tuple[str, ...]:
-  return (*(f.name for f in fields.data_fields() if f.name in _INTEGRATED), *_forward_outputs(m))
+  return (*(f.name for f in fields.data_fields() if f.name in INTEGRATED), *_forward_outputs(m))
 
 
-step = staged(mjw.step, name="step", outputs=_step_outputs)
-forward = staged(mjw.forward, name="forward", outputs=_forward_outputs)
+step = Staged(mjw.step, "step", _step_outputs)
+forward = Staged(mjw.forward, "forward", _forward_outputs)

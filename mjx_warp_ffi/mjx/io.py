@@ -109,8 +109,45 @@ def make_data(
   spec = m.spec if isinstance(m, Model) else Spec.of(m)
   _check_capacities(capacities)
   sizes = _sizes(spec, dict(nconmax=nconmax, njmax=njmax, **capacities))
-  data = _from_mujoco(spec.mj_model, mujoco.MjData(spec.mj_model), sizes)
-  return data.replace(qpos=m.qpos0) if isinstance(m, Model) else data
+  data = at_default(spec, sizes)
+  return with_defaults_of(m, data) if isinstance(m, Model) else data
+
+
+def at_default(spec: Spec, sizes: Sizes) -> Data:
+  """A Data at the default state of the MjModel behind a spec."""
+  return _from_mujoco(spec.mj_model, mujoco.MjData(spec.mj_model), sizes)
+
+
+def with_defaults_of(m: Model, d: Data) -> Data:
+  """A Data with the parts of the default state that follow from leaves of the Model."""
+  mj_model = m.spec.mj_model
+  values: dict[str, jax.Array] = {"qpos": m.qpos0}
+  if mj_model.nmocap:
+    bodies = np.argsort(mj_model.body_mocapid)[-mj_model.nmocap :]  # in the order of their ids
+    values |= {"mocap_pos": m.body_pos[..., bodies, :], "mocap_quat": m.body_quat[..., bodies, :]}
+  if mj_model.nplastic:
+    values["plastic"] = _springs_at_rest(m)
+  return d.replace(**values)
+
+
+def _springs_at_rest(m: Model) -> jax.Array:
+  """The initial references of plastic springs: the rest poses that the leaves hold."""
+  mj_model = m.spec.mj_model
+  at = np.full(mj_model.nplastic, mj_model.nq + 2 * mj_model.ntendon)  # a zero, unless found below
+  for joint in np.flatnonzero(mj_model.jnt_plasticadr >= 0):
+    first, source = mj_model.jnt_plasticadr[joint], mj_model.jnt_qposadr[joint]
+    count = 4 if mj_model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_BALL else 1
+    at[first : first + count] = source + np.arange(count)
+  for tendon in np.flatnonzero(mj_model.tendon_plasticadr >= 0):
+    first = mj_model.tendon_plasticadr[tendon]
+    at[first : first + 2] = mj_model.nq + 2 * tendon + np.arange(2)
+  lengths = m.tendon_lengthspring.reshape(*m.tendon_lengthspring.shape[:-2], -1)
+  batch = np.broadcast_shapes(m.qpos_spring.shape[:-1], lengths.shape[:-1])
+  parts = [
+    jnp.broadcast_to(x, (*batch, x.shape[-1]))
+    for x in (m.qpos_spring, lengths, jnp.zeros(1, jnp.float32))
+  ]
+  return jnp.concatenate(parts, axis=-1)[..., at]
 
 
 def put_data(

@@ -1,8 +1,8 @@
 """Finding, loading and refusing models; help; errors."""
 
 import pytest
-
 from helpers import MODELS
+
 from mjx_warp_ffi.cli import common
 
 PENDULUM = (MODELS / "double_pendulum.xml").read_text(encoding="utf-8")

@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import pytest
-
 import structure
 from helpers import ROOT
 from structure import Source

@@ -29,22 +29,25 @@ HINGE = int(mujoco.mjtJoint.mjJNT_HINGE)
 class Fields:
   """Where the frozen velocities stand in `coords` and `fields`; -1: not carried.
 
-  w: the virtual velocity. y, z: those of the implicit term, y . M z. a: the acceleration qacc, as
-  the constraint rows see it (J qacc, without the Jdot qvel that `acc` has).
+  w: the virtual velocity. y, z: those of the implicit term, y . M z. a: the acceleration qacc as a
+  velocity (J qacc, without the Jdot qvel that `acc` has). m: w without the dofs whose total
+  actuator force is at its limit.
   """
 
   w: int
   y: int
   z: int
   a: int
+  m: int
   count: int
 
 
-def make_fields(*, second: bool, rows: bool) -> Fields:
-  """The fields of a step with a second solve, or with constraint rows."""
-  if second:
-    return Fields(0, 1, 2, 3 if rows else NONE, 3 + rows)
-  return Fields(0, NONE, NONE, 1 if rows else NONE, 1 + rows)
+def make_fields(*, second: bool, acceleration: bool, masked: bool) -> Fields:
+  """The fields of a step with these needs beside w."""
+  names = ["w"] + ["y", "z"] * second + ["a"] * acceleration + ["m"] * masked
+  at = {name: names.index(name) if name in names else NONE for name in "wyzam"}
+  at["m"] = at["m"] if masked else at["w"]
+  return Fields(**at, count=len(names))
 
 
 @wp.struct
@@ -59,6 +62,7 @@ class Tree:
   qposadr: wp.array[int]
   dofadr: wp.array[int]
   of_body: wp.array[int]  # the node of each body
+  free_root: wp.array[int]  # of each body: the node of the free rigid body that it is part of; -1
 
 
 @wp.struct
@@ -130,9 +134,22 @@ def topology(m: mujoco.MjModel) -> Topology:
     qposadr=qposadr,
     dofadr=dofadr,
     of_body=of_body,
+    free_root=_free_roots(m, of_body),
   )
   levels = [np.flatnonzero(depth == i) for i in range(1, depth.max() + 1)]
   return Topology(arrays, levels, len(nodes))
+
+
+def _free_roots(m: mujoco.MjModel, of_body: np.ndarray) -> np.ndarray:
+  """The node of the freely floating rigid body that each body is part of, or -1."""
+  out = np.full(m.nbody, NONE)
+  for body in range(1, m.nbody):
+    root = m.body_rootid[body]
+    joint = m.body_jntadr[root]
+    if joint >= 0 and m.jnt_type[joint] == FREE and m.body_subtreemass[root] > 0:
+      if np.sum(m.body_jntnum[m.body_rootid == root]) == 1:
+        out[body] = of_body[root]
+  return out
 
 
 @wp.func
@@ -262,7 +279,7 @@ class Sweep:
     self, mjm: mujoco.MjModel, tape: Tape, *, frames: Frames, state: State, fields: Fields
   ):
     """See the class."""
-    top = topology(mjm)
+    self.topology = top = topology(mjm)
     self.fields = fields
     ints = {k: wp.array(x, dtype=int, device=tape.device) for k, x in top.arrays.items()}
     self.tree = tape.struct(Tree, **ints)

@@ -9,7 +9,7 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src.types import DisableBit
 
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, Nodes, State, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, Fields, Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
   mul,
@@ -67,6 +67,56 @@ class Springs:
   jnt_stiffness: wp.array2d[float]
   jnt_stiffnesspoly: wp.array2d[wp.vec2]
   qpos_spring: wp.array2d[float]
+
+
+@wp.func
+def _gyroscopic(om: wp.vec3, u: wp.vec3, r: wp.vec3, q: wp.quat, moments: wp.vec3):
+  """The derivative, along the angular velocity u, of the force per mass and of the torque.
+
+  They are those of a rigid body that turns at om about a point, its centre r from there.
+  """
+  force = wp.cross(u, wp.cross(om, r)) + wp.cross(om, wp.cross(u, r))
+  lo = unrotate(q, om)
+  lu = unrotate(q, u)
+  torque = wp.cross(lu, wp.cw_mul(moments, lo)) + wp.cross(lo, wp.cw_mul(moments, lu))
+  return force, torque
+
+
+@functools.cache
+def gyroscopic_kernel(fields: Fields) -> wp.Kernel:
+  """The implicit gyroscopic force of free rigid bodies, a thread per world and body."""
+
+  @wp.kernel(module="unique")
+  def gyroscopic_power(
+    tree: Tree,
+    nodes: Nodes,
+    inertia: Inertia,
+    timestep: wp.array[float],
+    power: wp.array2d[float],
+  ):
+    world, b = wp.tid()
+    root = tree.free_root[b]
+    p = wp.float32(0.0)
+    if root >= 0:
+      n = tree.of_body[b]
+      q = nodes.xquat[world, n]
+      mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
+      moments = inertia.body_inertia[world % inertia.body_inertia.shape[0], b]
+      c = rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
+      qi = mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
+      fa = nodes.fields[wp.static(fields.a), world, n]
+      fz = nodes.fields[wp.static(fields.z), world, n]
+      fy = nodes.fields[wp.static(fields.y), world, n]
+      om = wp.spatial_top(nodes.vel[world, n])
+      u = wp.spatial_top(fa) - wp.spatial_top(fz)
+      r = nodes.xpos[world, n] + c - nodes.xpos[world, root]
+      force, torque = _gyroscopic(om, u, r, qi, moments)
+      p = mass * wp.dot(force, point_velocity(fy, c))
+      p = p + wp.dot(torque, unrotate(qi, wp.spatial_top(fy)))
+      p = -timestep[world % timestep.shape[0]] * p
+    power[world, b] = p
+
+  return gyroscopic_power
 
 
 @functools.cache
@@ -227,6 +277,9 @@ def record(step) -> None:
   kernel = body_kernel(second, not flags & DisableBit.GRAVITY, gravcomp)
   inputs = [step.sweep.tree, step.sweep.nodes, inertia, x["xfrc_applied"]]
   tape.power(kernel, (tape.nworld, m.nbody - 1), inputs=inputs)
+  if step.implicitfast and m.body_freeadr.size:
+    inputs = [step.sweep.tree, step.sweep.nodes, inertia, step.leaf("opt.timestep")]
+    tape.power(gyroscopic_kernel(step.fields), (tape.nworld, m.nbody), inputs=inputs)
   names = ["dof_armature", "dof_damping", "dof_dampingpoly", "actuator_gear"]
   names += ["actuator_armature", "actuator_damping", "actuator_dampingpoly", "opt.timestep"]
   ints = {f: getattr(m, f) for f in ("dof_jntid", "jnt_actuatorid")}

@@ -10,9 +10,10 @@ import dataclasses
 
 import mujoco_warp as mjw
 import warp as wp
-from mujoco_warp._src import forward, smooth, solver
+from mujoco_warp._src import derivative, forward, smooth, solver
 from mujoco_warp._src.types import DisableBit, IntegratorType, SolverType
 
+from mjx_warp_ffi.mjx.warp.adjoint import free_body
 from mjx_warp_ffi.mjx.warp.adjoint.integrate import add, negate
 
 
@@ -22,17 +23,29 @@ def implicit_damping(m: mjw.Model) -> bool:
   return m.opt.integrator == IntegratorType.EULER and not (m.opt.disableflags & off)
 
 
+def has_second_solve(m: mjw.Model) -> bool:
+  """Whether a second solve follows that for the acceleration."""
+  return implicit_damping(m) or implicitfast(m)
+
+
+def implicitfast(m: mjw.Model) -> bool:
+  """Whether velocity derivatives of passive and actuator forces are integrated implicitly."""
+  off = DisableBit.ACTUATION | DisableBit.SPRING | DisableBit.DAMPER
+  return m.opt.integrator == IntegratorType.IMPLICITFAST and (m.opt.disableflags & off) != off
+
+
 class Implicit:
-  """Q a' = M a and Q^T y = g, with Q = M + h B.
+  """Q a' = M a and Q^T y = g, with Q = M + h B, or M - h d(forces)/d(velocities).
 
   Args:
     m: the model.
-    d: the workspace, with its mass matrix and velocities up to date when `prepare` runs.
+    d: the workspace, with its mass matrix, velocities and forces up to date when `prepare` runs.
   """
 
   def __init__(self, m: mjw.Model, d: mjw.Data):
     """See the class."""
     self.m, self.d = m, d
+    self.fast = implicitfast(m)
     self._slope = wp.zeros((d.nworld, m.nv), dtype=float)
     self._matrix = wp.zeros_like(d.M)
     self._factor = wp.zeros_like(d.qLD)
@@ -40,6 +53,16 @@ class Implicit:
 
   def prepare(self, ma: wp.array, out: wp.array) -> None:
     """Factors Q and writes a' for M a."""
+    if self.fast:
+      self._assemble_fast()
+    else:
+      self._assemble_damping()
+    m, d = self.m, self.d
+    smooth.factor_solve_i(m, d, self._matrix, self._factor, self._diagonal, out, ma)
+    if self.fast and m.body_freeadr.size:
+      forward.implicit_free_body(m, d, ma, out, solve=True)
+
+  def _assemble_damping(self) -> None:
     m, d = self.m, self.d
     inputs = [m.jnt_actuatorid, m.dof_jntid, m.dof_damping, m.dof_dampingpoly]
     inputs += [m.actuator_trntype, m.actuator_trnid, m.actuator_damping, m.actuator_dampingpoly]
@@ -49,11 +72,21 @@ class Implicit:
     wp.copy(self._matrix, d.M)
     inputs = [m.opt.timestep, m.M_rownnz, m.M_rowadr, self._slope]
     wp.launch(forward._euler_damp_qfrc, (d.nworld, m.nv), inputs=inputs, outputs=[self._matrix])
-    smooth.factor_solve_i(m, d, self._matrix, self._factor, self._diagonal, out, ma)
+
+  def _assemble_fast(self) -> None:
+    m, d = self.m, self.d
+    derivative.deriv_smooth_vel(m, d, self._matrix)
+    inputs = [m.body_dofadr, m.M_rownnz, m.M_rowadr, m.body_freeadr, d.M]
+    kernel = forward._implicit_free_body_reset_m
+    dim = (d.nworld, m.body_freeadr.size)
+    wp.launch(kernel, dim, inputs=inputs, outputs=[self._matrix])
 
   def solve_transposed(self, g: wp.array, out: wp.array) -> None:
     """Writes Q^-T g."""
-    smooth.solve_LD(self.m, self.d, self._factor, self._diagonal, out, g)
+    m, d = self.m, self.d
+    smooth.solve_LD(m, d, self._factor, self._diagonal, out, g)
+    if self.fast and m.body_freeadr.size:
+      free_body.solve_transposed(m, d, g, out=out)
 
 
 class Newton:
@@ -98,8 +131,3 @@ class Newton:
     wp.copy(self._rhs, g)
     solver._update_gradient(m, self._d, self.context)
     wp.launch(negate, (d.nworld, m.nv), inputs=[self.context.search], outputs=[out])
-
-
-def has_second_solve(m: mjw.Model) -> bool:
-  """Whether a second solve follows that for the acceleration."""
-  return implicit_damping(m)

@@ -75,7 +75,7 @@ def rotation_vector(q: wp.quat) -> wp.vec3:
     u = -u
     c = -c
   s2 = wp.dot(u, u)
-  k = 0.0
+  k = wp.float32(0.0)
   if s2 < 1.0e-3:  # atan(t)/t by its series, where the square root has no derivative
     t2 = s2 / (c * c)
     k = (2.0 - t2 * (0.6666667 - t2 * (0.4 - t2 * 0.2857143))) / c
@@ -89,7 +89,7 @@ def rotation_vector(q: wp.quat) -> wp.vec3:
 def safe_length(x: wp.vec3) -> float:
   """The length, with derivative zero where it is zero."""
   s2 = wp.dot(x, x)
-  s = 0.0
+  s = wp.float32(0.0)
   if s2 > 0.0:
     s = wp.sqrt(s2)
   return s

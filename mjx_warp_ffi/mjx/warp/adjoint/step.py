@@ -7,10 +7,21 @@ the accelerations held fixed. The parts of that scalar are kernels, run by Warp'
 
 import mujoco
 import mujoco_warp as mjw
+import numpy as np
 import warp as wp
 from mujoco_warp._src import support as mjw_support
+from mujoco_warp._src.types import DisableBit
 
-from mjx_warp_ffi.mjx.warp.adjoint import integrate, nodes, smooth, solve, supported
+from mjx_warp_ffi.mjx.warp.adjoint import (
+  actuators,
+  integrate,
+  nodes,
+  smooth,
+  solve,
+  supported,
+  tendons,
+  transmissions,
+)
 from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape
 
 STATE = ("qpos", "qvel", "act", "ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat")
@@ -70,7 +81,12 @@ class StepAdjoint:
     m, d = self.m, self.d
     rows = supported.has_rows(m, d)
     second = self.integrate and solve.has_second_solve(m)
-    self.fields = nodes.make_fields(second=second, rows=rows)
+    self.implicitfast = second and solve.implicitfast(m)
+    self.fields = nodes.make_fields(
+      second=second,
+      acceleration=rows or m.ntendon > 0 or self.implicitfast,
+      masked=bool(m.jnt_actfrclimited.numpy().any()),
+    )
     self.newton = solve.Newton(m, d, rows=rows)
     self.implicit = solve.Implicit(m, d) if second else None
     self.inputs = {name: self.tape.twin(getattr(d, name)) for name in STATE}
@@ -78,7 +94,13 @@ class StepAdjoint:
       self.inputs[name] = self.tape.twin(supported.parameter(m, name))
     self.cotangents = {name: wp.zeros_like(getattr(d, name)) for name in OUTPUTS}
     vector = (d.nworld, m.nv)
+    self.before_sweep = []  # launches that need the virtual velocities
     self._ma, self._next_qacc, self._g = (wp.zeros(vector, dtype=float) for _ in range(3))
+
+  def constant(self, x: np.ndarray) -> wp.array:
+    """An array of the topology, int or float."""
+    dtype = float if x.dtype.kind == "f" else int
+    return wp.array(x, dtype=dtype, device=self.tape.device)
 
   def leaf(self, name: str) -> wp.array:
     """A model field: the twin that has a gradient if it was asked for."""
@@ -103,6 +125,13 @@ class StepAdjoint:
     )
     self.sweep = nodes.Sweep(self.mjm, tape, frames=frames, state=self.state, fields=self.fields)
     smooth.record(self)
+    names = ("site_pos", "site_quat")
+    self.sites = tape.struct(tendons.Sites, site_bodyid=self.m.site_bodyid, **self.leaves(*names))
+    ten_rates = tendons.record(self)
+    self.actuator_rates = None
+    if self.m.nactuator and not self.m.opt.disableflags & DisableBit.ACTUATION:
+      self.actuator_rates = transmissions.record(self, ten_rates)
+      actuators.record(self, self.actuator_rates)
 
   def _make_integration(self) -> integrate.Integration:
     m, d = self.m, self.d
@@ -120,6 +149,8 @@ class StepAdjoint:
       self.tape.clear()
       self._recompute()
       self._solve()
+      for kernel, dim, inputs, outputs in self.before_sweep:
+        wp.launch(kernel, dim, inputs=inputs, outputs=outputs)
       self.tape.forward()
       self.tape.backward()
 

@@ -6,9 +6,17 @@ import mujoco
 import mujoco_warp as mjw
 import numpy as np
 import warp as wp
-from mujoco_warp._src.types import DisableBit, EnableBit, IntegratorType
+from mujoco_warp._src.types import (
+  BiasType,
+  DisableBit,
+  DynType,
+  EnableBit,
+  GainType,
+  IntegratorType,
+  TrnType,
+)
 
-_INTEGRATORS = (IntegratorType.EULER,)
+_INTEGRATORS = (IntegratorType.EULER, IntegratorType.IMPLICITFAST)
 
 
 def parameter(m: mjw.Model, name: str) -> wp.array:
@@ -46,10 +54,46 @@ def _features(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
     yield "actuatorgravcomp of joints"
   if np.any(m.jnt_actuatorid.numpy() < -1):
     yield "damping or armature of several actuators on one joint"
+  yield from _actuation(mjm, m)
+  yield from _tendons(m)
   if m.flg_adhesion or m.flg_surfacevel:
     yield "adhesion or surface velocity of geoms"
   if any(getattr(m.callback, f) for f in ("control", "act_dyn", "act_gain", "act_bias")):
     yield "callbacks"
+
+
+def _actuation(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
+  """Names of the features of actuators that have no rule."""
+  if not m.nactuator:
+    return
+  kinds = dict(
+    dyntype=(DynType, "USER", "DCMOTOR"),
+    gaintype=(GainType, "USER", "DCMOTOR", "SO3"),
+    biastype=(BiasType, "USER", "DCMOTOR"),
+    trntype=(TrnType, "BODY"),
+  )
+  for name, (kind, *names) in kinds.items():
+    found = set(getattr(m, f"actuator_{name}").numpy().tolist())
+    for refused in names:
+      if int(kind[refused]) in found:
+        yield f"actuator_{name} {refused}"
+  if np.any(m.actuator_ctrlnum.numpy() != 1):
+    yield "actuators with no or several controls"
+  if np.any(m.tendon_actfrclimited.numpy()):
+    yield "force limits of all actuators on a tendon (tendon actuatorfrcrange)"
+
+
+def _tendons(m: mjw.Model) -> Iterator[str]:
+  """Names of the features of tendons that have no rule."""
+  if not m.ntendon:
+    return
+  if m.wrap_geom_adr.size:
+    yield "tendons that wrap around geoms"
+  spatial = m.tendon_site_pair_adr.numpy()
+  if len(spatial) and np.any(m.tendon_armature.numpy()[:, spatial]):
+    yield "armature of spatial tendons"
+  if np.any(m.tendon_actuatorid.numpy() != -1):
+    yield "damping or armature of actuators on tendons"
 
 
 def check(mjm: mujoco.MjModel, m: mjw.Model, *, d: mjw.Data) -> None:

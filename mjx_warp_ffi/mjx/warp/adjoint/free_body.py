@@ -1,0 +1,112 @@
+"""The transposed solve of the implicit matrix of free-standing rigid bodies.
+
+implicitfast gives each such body a 6x6 block of its own, M + h (B + G), with the derivative G of
+its gyroscopic force. G is not symmetric, so the backward pass solves with the transpose.
+"""
+
+import mujoco_warp as mjw
+import warp as wp
+from mujoco_warp._src import math, util_misc
+from mujoco_warp._src.types import DisableBit, mat66, vec6, vec10
+
+wp.set_module_options({"enable_backward": False})
+
+
+@wp.struct
+class Blocks:
+  """What the matrices of the free bodies are made of."""
+
+  damper: bool
+  timestep: wp.array[float]
+  body_dofadr: wp.array[int]
+  body_freeadr: wp.array[int]
+  jnt_actuatorid: wp.array[int]
+  dof_jntid: wp.array[int]
+  dof_damping: wp.array2d[float]
+  dof_dampingpoly: wp.array2d[wp.vec2]
+  actuator_trntype: wp.array[int]
+  actuator_trnid: wp.array[wp.vec2i]
+  actuator_damping: wp.array2d[float]
+  actuator_dampingpoly: wp.array2d[wp.vec2]
+  actuator_gear: wp.array2d[wp.spatial_vector]
+  M_rownnz: wp.array[int]
+  M_rowadr: wp.array[int]
+  M_colind: wp.array[int]
+  qvel: wp.array2d[float]
+  xpos: wp.array2d[wp.vec3]
+  xmat: wp.array2d[wp.mat33]
+  subtree_com: wp.array2d[wp.vec3]
+  crb: wp.array2d[vec10]
+  M: wp.array2d[float]
+
+
+@wp.func
+def _slope(s: Blocks, world: int, i: int) -> float:
+  """The derivative of a dof's damping force."""
+  damping, poly = util_misc.dof_damping_total(
+    s.jnt_actuatorid,
+    s.dof_jntid,
+    s.dof_damping,
+    s.dof_dampingpoly,
+    s.actuator_trntype,
+    s.actuator_trnid,
+    s.actuator_damping,
+    s.actuator_dampingpoly,
+    s.actuator_gear,
+    world,
+    i,
+  )
+  return util_misc._poly_force_deriv(damping, poly, s.qvel[world, i], 1)
+
+
+@wp.kernel
+def _solve_transposed(s: Blocks, g: wp.array2d[float], out: wp.array2d[float]):
+  """Solves with the transposed block of a free body, a thread per world and body."""
+  world, it = wp.tid()
+  body = s.body_freeadr[it]
+  d = s.body_dofadr[body]
+  h = s.timestep[world % s.timestep.shape[0]]
+  a = mat66(0.0)
+  for r in range(6):
+    start = s.M_rowadr[d + r]
+    for k in range(s.M_rownnz[d + r]):
+      c = s.M_colind[start + k] - d
+      a[r, c] = s.M[world, start + k]
+      a[c, r] = s.M[world, start + k]
+    if s.damper:
+      a[r, r] = a[r, r] + h * _slope(s, world, d + r)
+  crb = s.crb[world, body]
+  inertia = wp.mat33(crb[0], crb[3], crb[4], crb[3], crb[1], crb[5], crb[4], crb[5], crb[2])
+  arm = s.subtree_com[world, body] - s.xpos[world, body]
+  turn = wp.vec3(s.qvel[world, d + 3], s.qvel[world, d + 4], s.qvel[world, d + 5])
+  lin, rot = math.free_bias_vel_blocks(crb[9], s.xmat[world, body], inertia, arm, turn)
+  b = vec6(0.0)
+  for r in range(3):
+    for c in range(3):
+      # transposed: rows are those of the rotation
+      a[3 + c, r] = a[3 + c, r] - h * crb[9] * lin[r, c]
+  gyro = wp.transpose(rot)
+  for r in range(3):
+    for c in range(3):
+      a[3 + r, 3 + c] = a[3 + r, 3 + c] + h * gyro[r, c]
+  for r in range(6):
+    b[r] = g[world, d + r]
+  factor, pivot, ok = math.lu_factor_6x6(a)
+  if ok:
+    x = math.lu_solve_6x6(factor, pivot, b)
+    for r in range(6):
+      out[world, d + r] = x[r]
+
+
+def solve_transposed(m: mjw.Model, d: mjw.Data, g: wp.array, *, out: wp.array) -> None:
+  """Overwrites the rows of the free bodies with the transposed solve of g."""
+  s = Blocks()
+  s.damper = not m.opt.disableflags & DisableBit.DAMPER
+  s.timestep = m.opt.timestep
+  for name in "qvel xpos xmat subtree_com crb M".split():
+    setattr(s, name, getattr(d, name))
+  for name in Blocks.vars:
+    if hasattr(m, name):
+      setattr(s, name, getattr(m, name))
+  dim = (d.nworld, m.body_freeadr.size)
+  wp.launch(_solve_transposed, dim, inputs=[s, g], outputs=[out])

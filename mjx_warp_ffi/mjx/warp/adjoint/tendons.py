@@ -1,0 +1,263 @@
+"""Lengths of tendons and their rates along every carried velocity, and the power of their springs.
+
+A spatial tendon is a sum of straight segments between sites, each divided by its pulley; a fixed
+one a sum of joint coordinates. Each writes its own values, and a tendon adds up its segments.
+"""
+
+import functools
+
+import numpy as np
+import warp as wp
+from mujoco_warp._src.types import DisableBit
+
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, State, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import point_velocity, rotate
+
+
+@wp.struct
+class Sites:
+  """Where the sites are on their bodies: model fields."""
+
+  site_bodyid: wp.array[int]
+  site_pos: wp.array2d[wp.vec3]
+  site_quat: wp.array2d[wp.quat]
+
+
+@wp.struct
+class Rates:
+  """Lengths, their rates of change, and rates along the frozen velocities, (nworld, n)."""
+
+  length: wp.array2d[float]
+  velocity: wp.array2d[float]
+  fields: wp.array3d[float]  # (nfield, nworld, n)
+
+
+@wp.struct
+class Segments:
+  """The straight pieces of spatial tendons."""
+
+  site0: wp.array[int]
+  site1: wp.array[int]
+  scale: wp.array[float]
+
+
+@wp.struct
+class Paths:
+  """Which joints and segments make up each tendon."""
+
+  joint_adr: wp.array[int]
+  joint_num: wp.array[int]
+  joint_id: wp.array[int]
+  joint_coef: wp.array[float]
+  jnt_qposadr: wp.array[int]
+  jnt_dofadr: wp.array[int]
+  segment_adr: wp.array[int]
+  segment_num: wp.array[int]
+
+
+@wp.struct
+class Tendons:
+  """Springs, dampers and armatures of tendons: model fields."""
+
+  timestep: wp.array[float]
+  tendon_stiffness: wp.array2d[float]
+  tendon_stiffnesspoly: wp.array2d[wp.vec2]
+  tendon_lengthspring: wp.array2d[wp.vec2]
+  tendon_damping: wp.array2d[float]
+  tendon_dampingpoly: wp.array2d[wp.vec2]
+  tendon_armature: wp.array2d[float]
+
+
+@wp.func
+def site_arm(sites: Sites, tree: Tree, nodes: Nodes, world: int, site: int) -> wp.vec3:
+  """A site from the origin of its body, in world axes."""
+  n = tree.of_body[sites.site_bodyid[site]]
+  return rotate(nodes.xquat[world, n], sites.site_pos[world % sites.site_pos.shape[0], site])
+
+
+def make_rates(tape, nfield: int, count: int) -> Rates:
+  """Fresh arrays for the rates of `count` things."""
+  return tape.struct(
+    Rates,
+    length=tape.array(count),
+    velocity=tape.array(count),
+    fields=tape.stack(nfield, count, dtype=float),
+  )
+
+
+@functools.cache
+def segment_kernel(nfield: int) -> wp.Kernel:
+  """Straight segments between two sites, a thread per world and segment."""
+
+  @wp.kernel(module="unique")
+  def segment(tree: Tree, nodes: Nodes, sites: Sites, segments: Segments, out: Rates):
+    world, i = wp.tid()
+    s0 = segments.site0[i]
+    s1 = segments.site1[i]
+    n0 = tree.of_body[sites.site_bodyid[s0]]
+    n1 = tree.of_body[sites.site_bodyid[s1]]
+    r0 = site_arm(sites, tree, nodes, world, s0)
+    r1 = site_arm(sites, tree, nodes, world, s1)
+    scale = segments.scale[i]
+    dif = nodes.xpos[world, n1] + r1 - nodes.xpos[world, n0] - r0
+    length = wp.float32(0.0)
+    u = wp.vec3(1.0, 0.0, 0.0)  # MuJoCo's direction of a segment without length
+    d2 = wp.dot(dif, dif)
+    if d2 > 1.0e-24:
+      length = wp.sqrt(d2)
+      u = dif / length
+    out.length[world, i] = scale * length
+    v = point_velocity(nodes.vel[world, n1], r1) - point_velocity(nodes.vel[world, n0], r0)
+    out.velocity[world, i] = scale * wp.dot(u, v)
+    for f in range(wp.static(nfield)):
+      x1 = point_velocity(nodes.fields[f, world, n1], r1)
+      x0 = point_velocity(nodes.fields[f, world, n0], r0)
+      out.fields[f, world, i] = scale * wp.dot(u, x1 - x0)
+
+  return segment
+
+
+@wp.func
+def _sum_joints(
+  paths: Paths, adr: wp.array[int], x: wp.array2d[float], world: int, t: int
+) -> float:
+  """The combination of joint coordinates that a tendon is."""
+  s = wp.float32(0.0)
+  for k in range(paths.joint_adr[t], paths.joint_adr[t] + paths.joint_num[t]):
+    s += paths.joint_coef[k] * x[world, adr[paths.joint_id[k]]]
+  return s
+
+
+@wp.func
+def _sum_segments(paths: Paths, x: wp.array2d[float], world: int, t: int) -> float:
+  """The sum over the segments of a tendon."""
+  s = wp.float32(0.0)
+  for k in range(paths.segment_adr[t], paths.segment_adr[t] + paths.segment_num[t]):
+    s += x[world, k]
+  return s
+
+
+@functools.cache
+def tendon_kernel(nfield: int) -> wp.Kernel:
+  """Lengths and rates of the tendons, a thread per world and tendon."""
+
+  @wp.kernel(module="unique")
+  def tendon(paths: Paths, state: State, coords: wp.array3d[float], segments: Rates, out: Rates):
+    world, t = wp.tid()
+    length = _sum_joints(paths, paths.jnt_qposadr, state.qpos, world, t)
+    out.length[world, t] = length + _sum_segments(paths, segments.length, world, t)
+    velocity = _sum_joints(paths, paths.jnt_dofadr, state.qvel, world, t)
+    out.velocity[world, t] = velocity + _sum_segments(paths, segments.velocity, world, t)
+    for f in range(wp.static(nfield)):
+      x = _sum_joints(paths, paths.jnt_dofadr, coords[f], world, t)
+      out.fields[f, world, t] = x + _sum_segments(paths, segments.fields[f], world, t)
+
+  return tendon
+
+
+@functools.cache
+def tendon_power_kernel(fields, spring: bool, damper: bool, implicit: bool) -> wp.Kernel:
+  """Springs, dampers and the armature of fixed tendons, a thread per world and tendon."""
+
+  @wp.kernel(module="unique")
+  def tendon_power(tendons: Tendons, rates: Rates, power: wp.array2d[float]):
+    world, t = wp.tid()
+    w = rates.fields[0, world, t]
+    f = wp.float32(0.0)
+    if wp.static(spring):
+      rest = tendons.tendon_lengthspring[world % tendons.tendon_lengthspring.shape[0], t]
+      poly = tendons.tendon_stiffnesspoly[world % tendons.tendon_stiffnesspoly.shape[0], t]
+      length = rates.length[world, t]
+      x = wp.float32(0.0)
+      if length > rest[1]:
+        x = length - rest[1]
+      elif length < rest[0]:
+        x = length - rest[0]
+      k = tendons.tendon_stiffness[world % tendons.tendon_stiffness.shape[0], t]
+      f = -x * (k + x * (poly[0] + x * poly[1]))
+    armature = tendons.tendon_armature[world % tendons.tendon_armature.shape[0], t]
+    if wp.static(fields.a >= 0):
+      f = f - armature * rates.fields[wp.static(fields.a), world, t]
+    slope = wp.float32(0.0)
+    if wp.static(damper):
+      damping = tendons.tendon_damping[world % tendons.tendon_damping.shape[0], t]
+      dpoly = tendons.tendon_dampingpoly[world % tendons.tendon_dampingpoly.shape[0], t]
+      v = rates.velocity[world, t]
+      s = wp.abs(v)
+      f = f - v * (damping + s * (dpoly[0] + s * dpoly[1]))
+      slope = damping + s * (2.0 * dpoly[0] + s * 3.0 * dpoly[1])
+    p = f * w
+    if wp.static(fields.y >= 0):
+      y = rates.fields[wp.static(fields.y), world, t]
+      z = rates.fields[wp.static(fields.z), world, t]
+      p = p + armature * y * z
+      if wp.static(implicit):
+        h = tendons.timestep[world % tendons.timestep.shape[0]]
+        p = p - h * slope * y * (rates.fields[wp.static(fields.a), world, t] - z)
+    power[world, t] = p
+
+  return tendon_power
+
+
+def _paths(m) -> tuple[dict, dict]:
+  """The arrays of `Segments` and `Paths` of a model."""
+  jnt_adr, jnt_ten = m.wrap_jnt_adr.numpy(), m.tendon_jnt_adr.numpy()
+  site_adr, site_ten = m.wrap_site_pair_adr.numpy(), m.tendon_site_pair_adr.numpy()
+  objid = m.wrap_objid.numpy()
+  joints = [np.flatnonzero(jnt_ten == t) for t in range(m.ntendon)]
+  pieces = [np.flatnonzero(site_ten == t) for t in range(m.ntendon)]
+  joint_order = jnt_adr[np.concatenate(joints).astype(int)]
+  site_order = site_adr[np.concatenate(pieces).astype(int)]
+
+  def starts(groups):
+    num = np.array([len(g) for g in groups])
+    return np.cumsum(num) - num, num
+
+  segments = dict(
+    site0=objid[site_order],
+    site1=objid[site_order + 1] if len(site_order) else site_order,
+    scale=m.wrap_pulley_scale.numpy()[site_order],
+  )
+  joint_adr, joint_num = starts(joints)
+  segment_adr, segment_num = starts(pieces)
+  paths = dict(
+    joint_adr=joint_adr,
+    joint_num=joint_num,
+    joint_id=objid[joint_order],
+    joint_coef=m.wrap_prm.numpy()[joint_order],
+    segment_adr=segment_adr,
+    segment_num=segment_num,
+  )
+  return segments, paths
+
+
+def record(step) -> "Rates | None":
+  """Records the tendons of a `StepAdjoint`; their rates, None without tendons."""
+  tape, m, sweep = step.tape, step.m, step.sweep
+  if not m.ntendon:
+    return None
+  nfield, world = sweep.fields.count, tape.nworld
+  segments, paths = _paths(m)
+  count = len(segments["site0"])
+  pieces = make_rates(tape, nfield, max(count, 1))
+  if count:
+    arrays = {k: step.constant(x) for k, x in segments.items()}
+    inputs = [sweep.tree, sweep.nodes, step.sites, tape.struct(Segments, **arrays), pieces]
+    tape.launch(segment_kernel(nfield), (world, count), inputs=inputs, outputs=[])
+  arrays = {k: step.constant(x) for k, x in paths.items()}
+  adrs = dict(jnt_qposadr=m.jnt_qposadr, jnt_dofadr=m.jnt_dofadr)
+  rates = make_rates(tape, nfield, m.ntendon)
+  inputs = [tape.struct(Paths, **arrays, **adrs), step.state, sweep.coords, pieces, rates]
+  tape.launch(tendon_kernel(nfield), (world, m.ntendon), inputs=inputs, outputs=[])
+  names = [f"tendon_{x}" for x in "stiffness stiffnesspoly lengthspring damping".split()]
+  names += ["tendon_dampingpoly", "tendon_armature", "opt.timestep"]
+  tendons = tape.struct(Tendons, **step.leaves(*names))
+  flags = m.opt.disableflags
+  kernel = tendon_power_kernel(
+    sweep.fields,
+    not flags & DisableBit.SPRING,
+    not flags & DisableBit.DAMPER,
+    step.implicitfast,
+  )
+  tape.power(kernel, (world, m.ntendon), inputs=[tendons, rates])
+  return rates

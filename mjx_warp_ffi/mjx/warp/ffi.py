@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -170,7 +170,7 @@ class Staged:
       batched = frozenset(signature.leaves[i] for i in rows)
       nworld = arrays[len(signature.leaves)].shape[0]
       plan = Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched, m.autoreset)
-      return _launch(lambda w: w.run(self.function), signature, plan, arrays)
+      return launch(lambda w: w.run(self.function), signature, plan, arrays)
 
     results = batching.batched(over_worlds, len(signature.leaves))(*args)
     return {name: x[0] for name, x in zip(signature.outputs, results, strict=True)}
@@ -230,7 +230,7 @@ def staged_leaf(m: Model, name: str) -> jax.Array:
   return staging.convert(value) if staging else value
 
 
-def _launch(
+def launch(
   run: Callable[..., None], signature: Signature, plan: Plan, arrays: batching.Arrays
 ) -> batching.Arrays:
   """One FFI call for all worlds."""
@@ -257,7 +257,7 @@ def _launch(
   call = jax_program(
     signature.name,
     make,
-    key=_digest(signature, plan),
+    key=digest((signature.name, signature.static), plan),
     result_types=results,
     input_output_aliases=aliases,
   )
@@ -268,16 +268,14 @@ def _empty(array: Array, nworld: int) -> wp.array:
   return wp.empty((nworld, *array.sizes), dtype=array.dtype)
 
 
-def _digest(signature: Signature, plan: Plan) -> str:
-  """Identifies the program, in any process."""
-  content = (
-    signature.name,
+def digest(content: tuple[Any, ...], plan: Plan) -> str:
+  """Identifies a program, in any process: what it does, and on which workspace."""
+  workspace = (
     plan.spec.digest,
     tuple(plan.statics),
     tuple(plan.sizes),
     plan.nworld,
     sorted(plan.batched),
     plan.autoreset,
-    signature.static,
   )
-  return hashlib.sha256(repr(content).encode()).hexdigest()[:32]
+  return hashlib.sha256(repr((content, workspace)).encode()).hexdigest()[:32]

@@ -1,0 +1,119 @@
+"""Two more ways to bring a function of mujoco_warp to JAX, beside `ffi.Staged`.
+
+`Stage` is for a part of the pipeline, whose other results pass through; `Computed` for a function
+with further arguments whose results are no fields of Data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from mjx_warp_ffi.mjx.types import Data, Model, leaf_shape, with_results
+from mjx_warp_ffi.mjx.warp import batching, ffi, fields
+from mjx_warp_ffi.mjx.warp.ffi import Array, Inputs, Signature
+from mjx_warp_ffi.mjx.warp.workspace import Plan
+
+
+def inputs_with(m: Model, d: Data, names: Iterable[str], *, rows: bool) -> Inputs:
+  """The inputs of a step and further fields of a Data.
+
+  Args:
+    m: the model.
+    d: the data.
+    names: the further fields; those without elements are left out.
+    rows: whether contacts and constraint rows are wanted; if not, none are allocated.
+  """
+  inputs = ffi.inputs_of(m, d)
+  extent = ffi.Extent(m.spec.mj_model, d.sizes)
+  more = {
+    n: jnp.asarray(fields.lookup(d, n)) for n in names if 0 not in ffi.FIELDS[n].shape(extent)
+  }
+  sizes = inputs.sizes
+  if not rows:
+    sizes = sizes._replace(nconmax=0, njmax=0, nccdmax=0, naconmax=None, naccdmax=None)
+  return Inputs({**inputs.arrays, **more}, sizes)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage(ffi.Staged):
+  """A part of the pipeline as a function of one world that `vmap` batches.
+
+  Its outputs are staged in as well, so that those which the function leaves alone come back as they
+  were.
+
+  Attributes:
+    rows: whether the function deals with contacts and constraint rows.
+  """
+
+  rows: bool = True
+
+  def __call__(self, m: Model, d: Data) -> Data:
+    """The Data with the function's results; checks Model and Data first."""
+    ffi.check(m, d)
+    inputs = inputs_with(m, d, self.outputs(m), rows=self.rows)
+    return with_results(d, self.results(m, inputs))
+
+
+@dataclasses.dataclass(frozen=True)
+class Computed:
+  """A function with further arguments, whose results are no fields of Data.
+
+  Attributes:
+    function: `f(workspace, *arguments, *results)` on Warp arrays with a leading world axis.
+    name: name of the FFI target.
+    results: what it writes.
+    arguments: what it reads beside the state.
+    reads: gives the names of the results in a Data that it reads, for a model.
+    static: hashable values that the function depends on.
+    rows: whether it deals with contacts and constraint rows.
+  """
+
+  function: Callable[..., None]
+  name: str
+  results: tuple[Array, ...]
+  arguments: tuple[Array, ...] = ()
+  reads: Callable[[Model], tuple[str, ...]] = lambda m: ()
+  static: tuple[Any, ...] = ()
+  rows: bool = False
+
+  def __call__(self, m: Model, d: Data, *args: Any) -> tuple[jax.Array, ...]:
+    """The results, for arguments in their order; checks them first."""
+    ffi.check(m, d)
+    inputs = inputs_with(m, d, self.reads(m), rows=self.rows)
+    extra = [_argument(a, v) for a, v in zip(self.arguments, args, strict=True)]
+    signature = self._signature(m, d, inputs, extra)
+    values = [ffi.staged_leaf(m, leaf) for leaf in signature.leaves]
+    values += [x[None] for x in (*inputs.arrays.values(), *extra)]
+
+    def over_worlds(rows: frozenset[int], arrays: batching.Arrays) -> batching.Arrays:
+      batched = frozenset(signature.leaves[i] for i in rows)
+      nworld = arrays[len(signature.leaves)].shape[0]
+      plan = Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched)
+      return ffi.launch(self.function, signature, plan, arrays)
+
+    results = batching.batched(over_worlds, len(signature.leaves))(*values)
+    return tuple(x[0] for x in results)
+
+  def _signature(self, m: Model, d: Data, inputs: Inputs, extra: list[jax.Array]) -> Signature:
+    mj_model = m.spec.mj_model
+    extent = ffi.Extent(mj_model, d.sizes)
+    arguments = [extent.bound(a, v.shape) for a, v in zip(self.arguments, extra, strict=True)]
+    leaves = (f.name for f in fields.model_leaves() if 0 not in leaf_shape(f, mj_model))
+    return Signature(
+      self.name,
+      tuple(leaves),
+      tuple(inputs.arrays),
+      (),
+      arguments=tuple(arguments),
+      results=tuple(extent.fixed(r) for r in self.results),
+      static=self.static,
+    )
+
+
+def _argument(array: Array, value: Any) -> jax.Array:
+  return jax.lax.convert_element_type(jnp.asarray(value), array.field.dtype)

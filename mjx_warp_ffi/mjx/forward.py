@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from mjx_warp_ffi.mjx.types import Data, Model
 from mjx_warp_ffi.mjx.warp import forward as backend
+from mjx_warp_ffi.mjx.warp.vjp import differentiable
+
+_step = differentiable(backend.step, integrate=True)
+_forward = differentiable(backend.forward, integrate=False)
 
 
 def step(m: Model, d: Data) -> Data:
@@ -21,7 +25,7 @@ def step(m: Model, d: Data) -> Data:
     ValueError: for a wrong shape or dtype, or a Data of another model.
     TypeError: for other types.
   """
-  return backend.step(m, d)
+  return _step(m, d)
 
 
 def forward(m: Model, d: Data) -> Data:
@@ -38,4 +42,4 @@ def forward(m: Model, d: Data) -> Data:
     ValueError: as `step`.
     TypeError: as `step`.
   """
-  return backend.forward(m, d)
+  return _forward(m, d)

@@ -251,6 +251,13 @@ def with_results(d: Data, results: dict[str, Any]) -> Data:
   return _copy(d, {**values, "contact": _copy(d.contact, contact)})
 
 
+def replace_leaves(m: Model, values: dict[str, Any]) -> Model:
+  """A copy of a Model with leaves at dotted paths replaced, unchecked."""
+  options = {k.removeprefix("opt."): v for k, v in values.items() if k.startswith("opt.")}
+  leaves = {k: v for k, v in values.items() if not k.startswith("opt.")}
+  return _copy(m, {**leaves, "opt": _copy(m.opt, options)})
+
+
 def leaf_shape(field: fields.Field, mj_model: mujoco.MjModel) -> tuple[int, ...]:
   """Shape of a leaf: MjModel's, but matrices are (3, 3)."""
   shape = field.shape(mj_model)

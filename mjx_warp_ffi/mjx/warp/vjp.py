@@ -1,0 +1,246 @@
+"""The derivative of a staged function: a custom_vjp over the adjoint step.
+
+The residual of a step is its input state and the solved acceleration. The backward call stages
+them in, recomputes what the solver started from, and runs the adjoint, all in one graph.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import warp as wp
+from jax.custom_derivatives import SymbolicZero
+
+from mjx_warp_ffi.mjx import types
+from mjx_warp_ffi.mjx.types import Data, Model, with_results
+from mjx_warp_ffi.mjx.warp import batching, fields
+from mjx_warp_ffi.mjx.warp.adjoint import supported
+from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, STATE, StepAdjoint
+from mjx_warp_ffi.mjx.warp.ffi import FIELDS, Inputs, Staged, check, digest, inputs_of, staged_leaf
+from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
+from mjx_warp_ffi.third_party.warp.program import Program, jax_program
+
+Results = dict[str, jax.Array]
+
+_FORWARD_MODE = (
+  "the step has first derivatives in reverse mode only: for forward mode use mjx.step_jvp, for"
+  " Jacobians mjx.transition_fd"
+)
+# Only rendering reads these leaves: the gradient of a step is zero.
+_DRAWN = ("mat_", "light_", "cam_fovy", "cam_intrinsic", "geom_rgba")
+PARAMETERS: frozenset[str] = frozenset(getattr(supported, "PARAMETERS", ()))
+_ALTERNATIVE = "mjx.put_model(m, gradient='fd') differentiates everything by central differences"
+
+
+@jax.custom_jvp
+def _reverse_once(x: jax.Array) -> jax.Array:
+  """The identity, which refuses to be differentiated."""
+  return x
+
+
+@_reverse_once.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+  raise NotImplementedError(_FORWARD_MODE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+  """What one backward call takes and gives, known when it is traced.
+
+  Attributes:
+    name: name of the function.
+    integrate: whether the function is a step, or the forward dynamics.
+    leaves: model leaves that all worlds may share.
+    parameters: model leaves that get a gradient.
+    inputs: Data fields that are passed.
+    cotangents: outputs that have a cotangent with a rule.
+    unruled: outputs that have a cotangent without a rule, known to be zero or not only when run.
+  """
+
+  name: str
+  integrate: bool
+  leaves: tuple[str, ...]
+  parameters: tuple[str, ...]
+  inputs: tuple[str, ...]
+  cotangents: tuple[str, ...]
+  unruled: tuple[str, ...]
+
+  @property
+  def gradients(self) -> tuple[str, ...]:
+    """Names of the gradients that come back."""
+    return (*(n for n in STATE if n in self.inputs), *self.parameters)
+
+
+def differentiable(staged: Staged, *, integrate: bool) -> Callable[[Model, Data], Data]:
+  """A staged function with the derivative that `Model.gradient` asks for.
+
+  Args:
+    staged: the step or the forward dynamics.
+    integrate: whether it is a step.
+
+  Returns:
+    A function of a Model and a Data that returns a Data.
+  """
+
+  @jax.custom_vjp
+  def results(m: Model, inputs: Inputs) -> Results:
+    return staged.results(m, inputs)
+
+  def forward(m: Any, inputs: Any) -> Any:
+    perturbed = [
+      f.name
+      for f in fields.model_leaves()
+      if np.issubdtype(f.dtype, np.inexact) and fields.lookup(m, f.name).perturbed
+    ]
+    m, inputs = jax.tree.map(lambda x: x.value, (m, inputs))
+    wanted = _wanted(staged.name, integrate, m, inputs, tuple(perturbed))
+    out = staged.results(m, inputs)
+    return out, (m, inputs, out["qacc"], _Static(wanted))
+
+  results.defvjp(forward, _backward, symbolic_zeros=True)
+
+  def call(m: Model, d: Data) -> Data:
+    check(m, d)
+    return with_results(d, results(m, inputs_of(m, d)))
+
+  return call
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class _Static:
+  """A residual that is no array."""
+
+  wanted: Wanted
+
+
+def _wanted(
+  name: str, integrate: bool, m: Model, inputs: Inputs, parameters: tuple[str, ...]
+) -> Wanted:
+  """Checks at trace time that a derivative exists."""
+  if m.gradient == "none":
+    raise NotImplementedError(
+      f"{name} was differentiated, but this Model was put with gradient='none': put it with"
+      " gradient='analytic' or 'fd'"
+    )
+  passed = {n for n in parameters if fields.lookup(m, n).size and not n.startswith(_DRAWN)}
+  unruled = passed.difference(PARAMETERS)
+  if unruled:
+    raise NotImplementedError(
+      f"no analytic gradient with respect to {', '.join(sorted(unruled))}; these leaves of Model"
+      f" have one: {', '.join(sorted(PARAMETERS))}. Differentiate with respect to those alone, or:"
+      f" {_ALTERNATIVE}"
+    )
+  leaves = (f.name for f in fields.model_leaves() if fields.lookup(m, f.name).size)
+  wanted = Wanted(
+    name=name,
+    integrate=integrate,
+    leaves=tuple(n for n in leaves if n not in passed),
+    parameters=tuple(n for n in parameters if n in passed),
+    inputs=tuple(inputs.arrays),
+    cotangents=(),
+    unruled=(),
+  )
+  _check_rules(Plan(m.spec, m.opt.statics, inputs.sizes, 1, frozenset()), wanted)
+  return wanted
+
+
+@functools.lru_cache(maxsize=64)
+def _check_rules(plan: Plan, wanted: Wanted) -> None:
+  """Builds the adjoint on the CPU, which refuses what it has no rule for, by name."""
+  with wp.ScopedDevice("cpu"):
+    w = Workspace(plan)
+    _adjoint(w, wanted)
+
+
+def _adjoint(w: Workspace, wanted: Wanted) -> StepAdjoint:
+  mj_model = w.plan.spec.mj_model
+  return StepAdjoint(mj_model, w.m, d=w.d, wrt=wanted.parameters, integrate=wanted.integrate)
+
+
+def _backward(residual: Any, cotangents: dict[str, Any]) -> Any:
+  m, inputs, qacc, static = residual
+  given = {
+    n: ct
+    for n, ct in cotangents.items()
+    if np.issubdtype(FIELDS[n].dtype, np.inexact) and not isinstance(ct, SymbolicZero)
+  }
+  in_loop = len(given) == sum(np.issubdtype(FIELDS[n].dtype, np.inexact) for n in cotangents)
+  if "qacc_warmstart" in given:  # which is the acceleration of this step
+    warmstart = given.pop("qacc_warmstart")
+    given["qacc"] = given["qacc"] + warmstart if "qacc" in given else warmstart
+  unruled = tuple(n for n in given if n not in OUTPUTS)
+  if unruled and not in_loop:
+    raise NotImplementedError(
+      f"no analytic gradient from {', '.join(unruled)}; these have one: {', '.join(OUTPUTS)}."
+      f" {_ALTERNATIVE}"
+    )
+  ruled = tuple(n for n in OUTPUTS if n in given)
+  wanted = dataclasses.replace(static.wanted, cotangents=ruled, unruled=unruled)
+  gradients = _gradients(wanted, m, inputs, (qacc, *(given[n] for n in ruled)))
+  if unruled:
+    # the carry of a loop has a cotangent for everything: that it is zero shows only at run time
+    gradients = _poison(gradients, [given[n] for n in unruled])
+  if "time" in given:
+    gradients["time"] = given["time"]
+  m_ct = types.replace_leaves(
+    jax.tree.map(lambda _: None, m), {n: gradients[n] for n in wanted.parameters}
+  )
+  return m_ct, Inputs({n: gradients.get(n) for n in inputs.arrays}, inputs.sizes)
+
+
+def _poison(gradients: Results, cotangents: Sequence[jax.Array]) -> Results:
+  nonzero = jnp.any(jnp.stack([jnp.any(ct != 0) for ct in cotangents]))
+  return {n: jnp.where(nonzero, jnp.nan, x) for n, x in gradients.items()}
+
+
+def _gradients(
+  wanted: Wanted, m: Model, inputs: Inputs, cotangents: Sequence[jax.Array]
+) -> Results:
+  """One backward call; `cotangents` are the solved acceleration and the cotangents."""
+  shared = [staged_leaf(m, n) for n in wanted.leaves]
+  own = [fields.lookup(m, n) for n in wanted.parameters]
+  own += [inputs.arrays[n] for n in wanted.inputs]
+  args = [_reverse_once(x) for x in (*shared, *(x[None] for x in (*own, *cotangents)))]
+
+  def over_worlds(rows: frozenset[int], arrays: batching.Arrays) -> batching.Arrays:
+    batched = frozenset(wanted.leaves[i] for i in rows) | frozenset(wanted.parameters)
+    nworld = arrays[len(wanted.leaves)].shape[0]
+    plan = Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched)
+    return _launch(wanted, plan, arrays)
+
+  results = batching.batched(over_worlds, len(shared))(*args)
+  return {n: x[0] for n, x in zip(wanted.gradients, results, strict=True)}
+
+
+def _launch(wanted: Wanted, plan: Plan, arrays: batching.Arrays) -> batching.Arrays:
+  """One FFI call for all worlds."""
+
+  def make(device: wp.Device) -> Program:
+    with wp.ScopedDevice(device):
+      w = Workspace(plan)
+      adjoint = _adjoint(w, wanted)
+    inputs = [w.leaf(n) for n in (*wanted.leaves, *wanted.parameters)]
+    inputs += [w.field(n) for n in wanted.inputs] + [w.d.qacc]
+    inputs += [adjoint.cotangents[n] for n in wanted.cotangents]
+    outputs = [adjoint.gradients[n] for n in wanted.gradients]
+
+    def body() -> None:
+      w.static_geoms.launch(w.m, w.d)
+      adjoint.launch()
+
+    return Program(tuple(inputs), tuple(outputs), body, keep=(w, adjoint))
+
+  arguments = {
+    n: x for n, x in zip((*wanted.parameters, *wanted.inputs), arrays[len(wanted.leaves) :])
+  }
+  results = [jax.ShapeDtypeStruct(arguments[n].shape, np.float32) for n in wanted.gradients]
+  key = digest(dataclasses.astuple(wanted), plan)
+  call = jax_program(f"{wanted.name}_adjoint", make, key=key, result_types=results)
+  return tuple(call(*arrays))

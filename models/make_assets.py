@@ -1,7 +1,7 @@
-"""Writes the meshes and the height field of the models: `python models/make_assets.py [directory]`.
+"""Writes the meshes and the height field of the models: `python models/make_assets.py`.
 
-The files are kept in `models/assets/`; a test compares them with what this script makes. All numbers
-are rounded before they are written, so that the bytes do not depend on the machine.
+The files are kept in `models/assets/`, and a test compares them with what this script makes.
+Numbers are rounded before they are written, so that the bytes do not depend on the machine.
 """
 
 import pathlib

@@ -1,0 +1,251 @@
+"""The ways to step a model, prepared for timing side by side in one process.
+
+Each contender starts from the same states and runs the same number of steps in one timed call,
+so that it meets the same contacts.
+"""
+
+import dataclasses
+import functools
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import mujoco_warp as mjw
+import numpy as np
+import warp as wp
+
+from mjx_warp_ffi import mjx
+from mjx_warp_ffi.cli import peers
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+  """What is timed.
+
+  Attributes:
+    mj_model: the model.
+    qpos: where each world starts, (worlds, nq), float32.
+    steps: the steps in one timed call.
+    substeps: how many of them make one iteration of the scan.
+    nconmax: contacts a world; None leaves it to `make_data`.
+    njmax: constraint rows a world; None leaves it to `make_data`.
+  """
+
+  mj_model: mujoco.MjModel
+  qpos: np.ndarray
+  steps: int
+  substeps: int = 1
+  nconmax: int | None = None
+  njmax: int | None = None
+
+  @property
+  def worlds(self) -> int:
+    """The number of worlds."""
+    return len(self.qpos)
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+  """A contender, compiled and run once.
+
+  Attributes:
+    run: runs the workload's steps from its states and waits for them.
+    reset: goes back to those states; called before `run` and not timed.
+    lower_seconds: to trace and lower; None where nothing is traced.
+    first_seconds: of everything up to the end of the first run.
+  """
+
+  run: Callable[[], Any]
+  reset: Callable[[], None]
+  lower_seconds: float | None
+  first_seconds: float
+
+
+def make_workload(
+  mj_model: mujoco.MjModel, worlds: int, *, steps: int, substeps: int = 1, noise: float = 0.05
+) -> Workload:
+  """A workload of different worlds around the model's default state.
+
+  Args:
+    mj_model: the model.
+    worlds: how many.
+    steps: the steps in one timed call; a multiple of `substeps`.
+    substeps: the steps in one iteration of the scan.
+    noise: the standard deviation of the positions' perturbation, in radians and metres.
+
+  Returns:
+    The workload; it has the capacities that our `make_data` chooses, so that all have the same.
+
+  Raises:
+    ValueError: `steps` is no multiple of `substeps`.
+  """
+  if steps % substeps:
+    raise ValueError(f"steps={steps} must be a multiple of substeps={substeps}")
+  rng = np.random.default_rng(0)
+  qpos = np.tile(mj_model.qpos0, (worlds, 1))
+  for row in qpos:
+    mujoco.mj_integratePos(mj_model, row, noise * rng.normal(size=mj_model.nv), 1.0)
+  sizes = mjx.make_data(mj_model).sizes
+  return Workload(
+    mj_model,
+    qpos.astype(np.float32),
+    steps=steps,
+    substeps=substeps,
+    nconmax=sizes.nconmax,
+    njmax=sizes.njmax,
+  )
+
+
+def prepare_scan(step: Callable, m: Any, d: Any, *, work: Workload) -> Prepared:
+  """A contender that is a JAX step, vmapped, in a jitted scan.
+
+  Args:
+    step: `step(m, d) -> d` of one world.
+    m: its model.
+    d: its data, with a leading axis of worlds.
+    work: the workload.
+
+  Returns:
+    The prepared contender.
+  """
+  vmapped = jax.vmap(step, in_axes=(None, 0))
+
+  @jax.jit
+  def run(m, d):
+    def body(d, _):
+      for _ in range(work.substeps):
+        d = vmapped(m, d)
+      return d, None
+
+    return jax.lax.scan(body, d, length=work.steps // work.substeps)[0]
+
+  return _compile(run, m, d)
+
+
+def _compile(run: Any, *args: Any) -> Prepared:
+  """Compiles a jitted function of the states and runs it once."""
+  start = time.perf_counter()
+  lowered = run.lower(*args)
+  lower_seconds = time.perf_counter() - start
+  compiled = lowered.compile()
+  jax.block_until_ready(compiled(*args))
+  return Prepared(
+    run=lambda: jax.block_until_ready(compiled(*args)),
+    reset=lambda: None,  # the arguments are the states
+    lower_seconds=lower_seconds,
+    first_seconds=time.perf_counter() - start,
+  )
+
+
+def ours(work: Workload, **options: Any) -> Prepared:
+  """`mjx.step` of this package.
+
+  Args:
+    work: the workload.
+    **options: what `mjx.put_model` is given.
+
+  Returns:
+    The prepared contender.
+  """
+  m = mjx.put_model(work.mj_model, **options)
+  d = mjx.make_data(m, nconmax=work.nconmax, njmax=work.njmax)
+  d = jax.vmap(lambda q: d.replace(qpos=q))(jnp.asarray(work.qpos))
+  return prepare_scan(mjx.step, m, d, work=work)
+
+
+def ours_gradient(work: Workload, **options: Any) -> Prepared:
+  """Value and gradient of a rollout by `mjx.step`, for the controls and the first velocities.
+
+  Args:
+    work: the workload.
+    **options: what `mjx.put_model` is given.
+
+  Returns:
+    The prepared contender.
+  """
+  m = mjx.put_model(work.mj_model, **options)
+  d = mjx.make_data(m, nconmax=work.nconmax, njmax=work.njmax)
+  d = jax.vmap(lambda q: d.replace(qpos=q))(jnp.asarray(work.qpos))
+  step = jax.vmap(mjx.step, in_axes=(None, 0))
+
+  @jax.jit
+  def run(inputs):
+    def loss(inputs):
+      start = d.replace(ctrl=inputs[0], qvel=inputs[1])
+      last = jax.lax.scan(lambda d, _: (step(m, d), None), start, length=work.steps)[0]
+      return jnp.sum(jnp.square(last.qpos)) + jnp.sum(jnp.square(last.qvel))
+
+    return jax.value_and_grad(loss)(inputs)
+
+  return _compile(run, (d.ctrl, d.qvel))
+
+
+def mjwarp(work: Workload) -> Prepared:
+  """MuJoCo Warp's step, captured once and replayed: the limit."""
+  start = time.perf_counter()
+  m = mjw.put_model(work.mj_model)
+  d = mjw.make_data(work.mj_model, nworld=work.worlds, nconmax=work.nconmax, njmax=work.njmax)
+
+  def reset():
+    mjw.reset_data(m, d)
+    d.qpos.assign(work.qpos)
+    wp.synchronize_device()
+
+  def run():
+    for _ in range(work.steps):
+      wp.capture_launch(graph)
+    wp.synchronize_device()
+
+  mjw.step(m, d)  # loads the kernels, which a capture must not
+  with wp.ScopedCapture() as capture:
+    mjw.step(m, d)
+  graph = capture.graph
+  reset()
+  run()
+  return Prepared(run, reset, lower_seconds=None, first_seconds=time.perf_counter() - start)
+
+
+def peer(work: Workload, *, impl: str) -> Prepared:
+  """mujoco-mjx's step with the given implementation.
+
+  Raises:
+    ToolError: it is not installed, or refuses the model or the device.
+  """
+  pool = None if work.nconmax is None else max(work.nconmax * work.worlds, 1)
+  step, m, d = peers.make(work.mj_model, impl, naconmax=pool, njmax=work.njmax)
+  qpos = jnp.asarray(work.qpos)
+  return prepare_scan(step, m, jax.vmap(lambda q: d.replace(qpos=q))(qpos), work=work)
+
+
+def c_mujoco(work: Workload) -> Prepared:
+  """C MuJoCo by `mujoco.rollout`, in double precision on all cores."""
+  from mujoco import rollout
+
+  start = time.perf_counter()
+  threads = len(os.sched_getaffinity(0))
+  pool = rollout.Rollout(nthread=threads)
+  data = [mujoco.MjData(work.mj_model) for _ in range(threads)]
+  spec = mujoco.mjtState.mjSTATE_FULLPHYSICS
+  state = np.zeros((work.worlds, mujoco.mj_stateSize(work.mj_model, spec)))
+  for row, qpos in zip(state, work.qpos, strict=True):
+    data[0].qpos[:] = qpos
+    mujoco.mj_getState(work.mj_model, data[0], row, spec)
+
+  def run():
+    pool.rollout([work.mj_model] * work.worlds, data, state, nstep=work.steps)
+
+  run()
+  return Prepared(run, lambda: None, lower_seconds=None, first_seconds=time.perf_counter() - start)
+
+
+CONTENDERS: dict[str, Callable[[Workload], Prepared]] = {
+  "mjx_warp_ffi": ours,
+  "mjwarp captured": mjwarp,
+  "mujoco-mjx warp": functools.partial(peer, impl="warp"),
+  "mujoco-mjx jax": functools.partial(peer, impl="jax"),
+  "C MuJoCo": c_mujoco,
+}

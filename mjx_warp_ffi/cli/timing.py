@@ -1,0 +1,177 @@
+"""Timing side by side: medians of alternating runs, memory, and tables of the outcome."""
+
+import dataclasses
+import importlib.metadata
+import json
+import pathlib
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import rich.progress
+import rich.table
+import warp as wp
+
+from mjx_warp_ffi.cli import common
+from mjx_warp_ffi.cli.contenders import Prepared, Workload
+
+PACKAGES = ("mjx-warp-ffi", "jax", "warp-lang", "mujoco", "mujoco-warp", "mujoco-mjx")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+  """One contender on one workload.
+
+  Attributes:
+    model: the model's name.
+    worlds: how many.
+    contender: its name.
+    microseconds: the median of one step of all worlds; None when it was left out.
+    ratio: to the time of the first contender that ran; more is slower.
+    lower_seconds: to trace and lower.
+    first_seconds: of everything up to the end of the first call.
+    megabytes: the memory that preparing and running it took.
+    note: why it was left out.
+  """
+
+  model: str
+  worlds: int
+  contender: str
+  microseconds: float | None = None
+  ratio: float | None = None
+  lower_seconds: float | None = None
+  first_seconds: float | None = None
+  megabytes: float | None = None
+  note: str = ""
+
+
+def used_bytes() -> int:
+  """The memory in use on the device that Warp computes on by default; on a CPU, the process's."""
+  device = wp.get_device()
+  if device.is_cuda:
+    return device.total_memory - device.free_memory
+  with open("/proc/self/statm", encoding="ascii") as file:
+    return int(file.read().split()[1]) * 4096
+
+
+def time_side_by_side(
+  contenders: Mapping[str, Callable[[Workload], Prepared]],
+  work: Workload,
+  *,
+  model: str,
+  rounds: int,
+  progress: rich.progress.Progress,
+) -> list[Row]:
+  """Prepares the contenders, then lets them run in turns.
+
+  Args:
+    contenders: how to prepare each, by name.
+    work: what they run.
+    model: the model's name, for the rows.
+    rounds: how often each is timed.
+    progress: where the bar is drawn.
+
+  Returns:
+    A row for each. One that cannot run has a note in place of numbers.
+  """
+  label = f"{model} x {work.worlds}"
+  task = progress.add_task(label, total=len(contenders) * (1 + rounds), note="")
+  ready, rows = {}, {}
+  for name, prepare in contenders.items():
+    progress.update(task, note=f"compiling {name}")
+    before = used_bytes()
+    try:
+      ready[name] = prepare(work)
+      megabytes = max(used_bytes() - before, 0) / 1e6
+      rows[name] = Row(
+        model,
+        work.worlds,
+        name,
+        lower_seconds=ready[name].lower_seconds,
+        first_seconds=ready[name].first_seconds,
+        megabytes=megabytes,
+      )
+    except (common.ToolError, NotImplementedError, RuntimeError, ValueError) as error:
+      note = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+      rows[name] = Row(model, work.worlds, name, note=note)
+    progress.update(task, advance=1)
+  seconds = {name: [] for name in ready}
+  for _ in range(rounds):
+    for name, prepared in ready.items():
+      progress.update(task, note=name)
+      prepared.reset()
+      start = time.perf_counter()
+      prepared.run()
+      seconds[name].append(time.perf_counter() - start)
+      progress.update(task, advance=1)
+  medians = {name: 1e6 * statistics.median(s) / work.steps for name, s in seconds.items()}
+  for name, value in medians.items():
+    ratio = value / next(iter(medians.values()))
+    rows[name] = dataclasses.replace(rows[name], microseconds=value, ratio=ratio)
+  progress.update(task, completed=len(contenders) * (1 + rounds), note="done")
+  return list(rows.values())
+
+
+def environment() -> dict[str, Any]:
+  """What the figures were measured on: the date, the device, the driver and the versions."""
+  versions = {}
+  for package in PACKAGES:
+    try:
+      versions[package] = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+      versions[package] = "not installed"
+  driver = ".".join(map(str, wp.get_cuda_driver_version())) if wp.is_cuda_available() else ""
+  return {
+    "date": time.strftime("%Y-%m-%d"),
+    "device": common.device_name(),
+    "cuda driver": driver,
+    "machine": platform.platform(),
+    "python": platform.python_version(),
+    **versions,
+  }
+
+
+HEADER = ("model", "worlds", "", "us a step", "ratio", "steps/s", "lower s", "first s", "MB")
+
+
+def _cells(row: Row) -> list[str]:
+  cells = [row.model, str(row.worlds), row.contender]
+  if row.microseconds is None or row.ratio is None:
+    return [*cells, row.note, "", "", "", "", ""]
+  rate = 1e6 * row.worlds / row.microseconds
+  cells += [f"{row.microseconds:,.1f}", f"{row.ratio:.2f}", f"{rate:,.0f}"]
+  cells += ["" if v is None else f"{v:.1f}" for v in (row.lower_seconds, row.first_seconds)]
+  return [*cells, f"{row.megabytes or 0:,.0f}"]
+
+
+def table(rows: Sequence[Row]) -> rich.table.Table:
+  """The rows as a table for the terminal."""
+  out = rich.table.Table()
+  for name in HEADER:
+    out.add_column(name, justify="left" if name in ("model", "") else "right")
+  for row in rows:
+    out.add_row(*_cells(row))
+  return out
+
+
+def markdown(rows: Sequence[Row], command: str) -> str:
+  """The rows as a table, beneath the environment and the command that printed it."""
+  versions = ", ".join(f"{key} {value}" for key, value in environment().items() if value)
+  lines = [f"`{command}`", "", versions, ""]
+  lines += [f"| {' | '.join(HEADER)} |", "|---|--:|---|--:|--:|--:|--:|--:|--:|"]
+  lines += [f"| {' | '.join(_cells(row))} |" for row in rows]
+  return "\n".join(lines) + "\n"
+
+
+def save(rows: Sequence[Row], command: str, *, stem: pathlib.Path) -> None:
+  """Writes the rows to `stem`.json and `stem`.md."""
+  stem.parent.mkdir(parents=True, exist_ok=True)
+  content = {
+    "command": command,
+    "environment": environment(),
+    "rows": [dataclasses.asdict(row) for row in rows],
+  }
+  stem.with_suffix(".json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+  stem.with_suffix(".md").write_text(markdown(rows, command), encoding="utf-8")

@@ -9,6 +9,7 @@ import mujoco
 import mujoco_warp as mjw
 import numpy as np
 import warp as wp
+from mujoco_warp._src import constraint
 from mujoco_warp._src import support as mjw_support
 from mujoco_warp._src.types import DisableBit
 
@@ -16,11 +17,13 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   actuators,
   integrate,
   nodes,
+  rows,
   smooth,
   solve,
   supported,
   tendons,
   transmissions,
+  welds,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape
 
@@ -79,15 +82,16 @@ class StepAdjoint:
 
   def _allocate(self) -> None:
     m, d = self.m, self.d
-    rows = supported.has_rows(m, d)
+    has_rows = supported.has_rows(m, d)
+    self._has_welds = has_rows and m.eq_connect_adr.size + m.eq_wld_adr.size > 0
     second = self.integrate and solve.has_second_solve(m)
     self.implicitfast = second and solve.implicitfast(m)
     self.fields = nodes.make_fields(
       second=second,
-      acceleration=rows or m.ntendon > 0 or self.implicitfast,
+      acceleration=has_rows or m.ntendon > 0 or self.implicitfast,
       masked=bool(m.jnt_actfrclimited.numpy().any()),
     )
-    self.newton = solve.Newton(m, d, rows=rows)
+    self.newton = solve.Newton(m, d, rows=has_rows)
     self.implicit = solve.Implicit(m, d) if second else None
     self.inputs = {name: self.tape.twin(getattr(d, name)) for name in STATE}
     for name in self.wrt:
@@ -127,11 +131,16 @@ class StepAdjoint:
     smooth.record(self)
     names = ("site_pos", "site_quat")
     self.sites = tape.struct(tendons.Sites, site_bodyid=self.m.site_bodyid, **self.leaves(*names))
-    ten_rates = tendons.record(self)
+    self.tendon_rates = tendons.record(self)
     self.actuator_rates = None
     if self.m.nactuator and not self.m.opt.disableflags & DisableBit.ACTUATION:
-      self.actuator_rates = transmissions.record(self, ten_rates)
+      self.actuator_rates = transmissions.record(self, self.tendon_rates)
       actuators.record(self, self.actuator_rates)
+    if self.newton.rows:
+      made, equalities = rows.make_rows(self), rows.make_equalities(self)
+      rows.record(self, made, equalities)
+      if self._has_welds:
+        welds.record(self, made, equalities)
 
   def _make_integration(self) -> integrate.Integration:
     m, d = self.m, self.d
@@ -156,9 +165,12 @@ class StepAdjoint:
 
   def _recompute(self) -> None:
     """The stages before the solver, and the polished solution."""
-    m, d = self.m, self.d
+    m, d = self.newton.m, self.d
     mjw.fwd_position(m, d, factorize=True)
     mjw.fwd_velocity(m, d)
+    if self._has_welds:
+      # MJWarp makes the rows before it has the velocities that Jdot qvel of these needs
+      constraint.make_constraint(m, d)
     mjw.fwd_actuation(m, d)
     mjw.fwd_acceleration(m, d)
     self.newton.polish()

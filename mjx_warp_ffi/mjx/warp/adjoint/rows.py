@@ -1,0 +1,376 @@
+"""The power of constraint rows that are not contacts: limits, friction loss and equalities.
+
+A row's force is a function of its position, J qvel and J qacc, all read off the joints and the
+fields; which rows exist and which side of the force law holds stays as the solver left it.
+"""
+
+import mujoco
+import warp as wp
+from mujoco_warp._src.constraint import _contact_kbimp
+from mujoco_warp._src.types import ConstraintState, ConstraintType, vec5, vec12
+
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, State
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotation_vector, safe_length, unit_at, vec_at
+from mjx_warp_ffi.mjx.warp.adjoint.tendons import Rates
+
+EQUALITY = int(ConstraintType.EQUALITY)
+FRICTION_DOF = int(ConstraintType.FRICTION_DOF)
+FRICTION_TENDON = int(ConstraintType.FRICTION_TENDON)
+LIMIT_JOINT = int(ConstraintType.LIMIT_JOINT)
+LIMIT_TENDON = int(ConstraintType.LIMIT_TENDON)
+QUADRATIC = int(ConstraintState.QUADRATIC)
+LINEARNEG = int(ConstraintState.LINEARNEG)
+LINEARPOS = int(ConstraintState.LINEARPOS)
+JOINT_EQUALITY = int(mujoco.mjtEq.mjEQ_JOINT)
+TENDON_EQUALITY = int(mujoco.mjtEq.mjEQ_TENDON)
+
+
+@wp.struct
+class Rows:
+  """The rows that MJWarp made, and the constants of their force law."""
+
+  flags: int
+  a: int  # where qacc stands in the fields
+  timestep: wp.array[float]
+  type: wp.array2d[int]
+  id: wp.array2d[int]
+  state: wp.array2d[int]
+  nefc: wp.array[int]
+
+
+@wp.struct
+class JointRows:
+  """Limits and friction of joints: model fields."""
+
+  jnt_type: wp.array[int]
+  jnt_qposadr: wp.array[int]
+  jnt_dofadr: wp.array[int]
+  jnt_solref: wp.array2d[wp.vec2]
+  jnt_solimp: wp.array2d[vec5]
+  jnt_range: wp.array2d[wp.vec2]
+  jnt_margin: wp.array2d[float]
+  dof_solref: wp.array2d[wp.vec2]
+  dof_solimp: wp.array2d[vec5]
+  dof_frictionloss: wp.array2d[float]
+  dof_invweight0: wp.array2d[float]
+  qpos0: wp.array2d[float]
+
+
+@wp.struct
+class TendonRows:
+  """Limits and friction of tendons: model fields."""
+
+  tendon_solref_lim: wp.array2d[wp.vec2]
+  tendon_solimp_lim: wp.array2d[vec5]
+  tendon_solref_fri: wp.array2d[wp.vec2]
+  tendon_solimp_fri: wp.array2d[vec5]
+  tendon_range: wp.array2d[wp.vec2]
+  tendon_margin: wp.array2d[float]
+  tendon_frictionloss: wp.array2d[float]
+  tendon_invweight0: wp.array2d[float]
+  tendon_length0: wp.array2d[float]
+
+
+@wp.struct
+class Equalities:
+  """Equality constraints: model fields."""
+
+  eq_type: wp.array[int]
+  eq_obj1id: wp.array[int]
+  eq_obj2id: wp.array[int]
+  eq_objtype: wp.array[int]
+  eq_solref: wp.array2d[wp.vec2]
+  eq_solimp: wp.array2d[vec5]
+  eq_data: wp.array2d[vec12]
+
+
+@wp.func
+def regularisation(invweight: float, imp: float) -> float:
+  """The stiffness D of a row."""
+  return 1.0 / wp.max(invweight * (1.0 - imp) / imp, 1.0e-15)
+
+
+@wp.func
+def quadratic_power(
+  rows: Rows,
+  world: int,
+  solref: wp.vec2,
+  solimp: vec5,
+  invweight: float,
+  pos: float,
+  pos_imp: float,
+  jv: float,
+  ja: float,
+  jw: float,
+) -> float:
+  """The power of a row with a quadratic cost; ja has Jdot qvel added to it where that counts."""
+  h = rows.timestep[world % rows.timestep.shape[0]]
+  kbi = _contact_kbimp(rows.flags, h, solref, solimp, pos_imp, False)
+  residual = ja + kbi[1] * jv + kbi[0] * kbi[2] * pos
+  return -regularisation(invweight, kbi[2]) * residual * jw
+
+
+@wp.func
+def friction_power(
+  rows: Rows,
+  world: int,
+  state: int,
+  solref: wp.vec2,
+  solimp: vec5,
+  invweight: float,
+  loss: float,
+  jv: float,
+  ja: float,
+  jw: float,
+) -> float:
+  """The power of a row of friction loss."""
+  p = wp.float32(0.0)
+  if state == LINEARNEG:
+    p = loss * jw
+  elif state == LINEARPOS:
+    p = -loss * jw
+  else:
+    p = quadratic_power(rows, world, solref, solimp, invweight, 0.0, 0.0, jv, ja, jw)
+  return p
+
+
+@wp.func
+def _limit_joint(
+  rows: Rows, joints: JointRows, state: State, coords: wp.array3d[float], world: int, j: int
+) -> float:
+  """A limit of a joint."""
+  i = joints.jnt_qposadr[j]
+  d = joints.jnt_dofadr[j]
+  limits = joints.jnt_range[world % joints.jnt_range.shape[0], j]
+  margin = joints.jnt_margin[world % joints.jnt_margin.shape[0], j]
+  pos = wp.float32(0.0)
+  jv = wp.float32(0.0)
+  ja = wp.float32(0.0)
+  jw = wp.float32(0.0)
+  if joints.jnt_type[j] == BALL:
+    turn = rotation_vector(unit_at(state.qpos, world, i))
+    angle = safe_length(turn)
+    axis = -turn / angle
+    pos = wp.max(limits[0], limits[1]) - angle - margin
+    jv = wp.dot(axis, vec_at(state.qvel, world, d))
+    ja = wp.dot(axis, vec_at(coords[rows.a], world, d))
+    jw = wp.dot(axis, vec_at(coords[0], world, d))
+  else:
+    lower = state.qpos[world, i] - limits[0]
+    upper = limits[1] - state.qpos[world, i]
+    side = wp.float32(-1.0)
+    pos = upper - margin
+    if lower < upper:
+      side = 1.0
+      pos = lower - margin
+    jv = side * state.qvel[world, d]
+    ja = side * coords[rows.a, world, d]
+    jw = side * coords[0, world, d]
+  solref = joints.jnt_solref[world % joints.jnt_solref.shape[0], j]
+  solimp = joints.jnt_solimp[world % joints.jnt_solimp.shape[0], j]
+  weight = joints.dof_invweight0[world % joints.dof_invweight0.shape[0], d]
+  return quadratic_power(rows, world, solref, solimp, weight, pos, pos, jv, ja, jw)
+
+
+@wp.func
+def _limit_tendon(rows: Rows, tendons: TendonRows, rates: Rates, world: int, t: int) -> float:
+  """A limit of a tendon."""
+  limits = tendons.tendon_range[world % tendons.tendon_range.shape[0], t]
+  lower = rates.length[world, t] - limits[0]
+  upper = limits[1] - rates.length[world, t]
+  side = wp.float32(-1.0)
+  pos = upper
+  if lower < upper:
+    side = 1.0
+    pos = lower
+  pos = pos - tendons.tendon_margin[world % tendons.tendon_margin.shape[0], t]
+  jv = side * rates.velocity[world, t]
+  ja = side * rates.fields[rows.a, world, t]
+  jw = side * rates.fields[0, world, t]
+  solref = tendons.tendon_solref_lim[world % tendons.tendon_solref_lim.shape[0], t]
+  solimp = tendons.tendon_solimp_lim[world % tendons.tendon_solimp_lim.shape[0], t]
+  weight = tendons.tendon_invweight0[world % tendons.tendon_invweight0.shape[0], t]
+  return quadratic_power(rows, world, solref, solimp, weight, pos, pos, jv, ja, jw)
+
+
+@wp.func
+def _polynomial(data: vec12, x: float):
+  """The quartic of an equality and its slope."""
+  y = data[0] + x * (data[1] + x * (data[2] + x * (data[3] + x * data[4])))
+  slope = data[1] + x * (2.0 * data[2] + x * (3.0 * data[3] + x * 4.0 * data[4]))
+  return y, slope
+
+
+@wp.func
+def _equality_joint(
+  rows: Rows,
+  equalities: Equalities,
+  joints: JointRows,
+  state: State,
+  coords: wp.array3d[float],
+  world: int,
+  e: int,
+) -> float:
+  """Two joints tied by a polynomial, or one held."""
+  j1 = equalities.eq_obj1id[e]
+  j2 = equalities.eq_obj2id[e]
+  data = equalities.eq_data[world % equalities.eq_data.shape[0], e]
+  i1 = joints.jnt_qposadr[j1]
+  d1 = joints.jnt_dofadr[j1]
+  row0 = world % joints.qpos0.shape[0]
+  roww = world % joints.dof_invweight0.shape[0]
+  pos = state.qpos[world, i1] - joints.qpos0[row0, i1]
+  jv = state.qvel[world, d1]
+  ja = coords[rows.a, world, d1]
+  jw = coords[0, world, d1]
+  weight = joints.dof_invweight0[roww, d1]
+  if j2 >= 0:
+    i2 = joints.jnt_qposadr[j2]
+    d2 = joints.jnt_dofadr[j2]
+    y, slope = _polynomial(data, state.qpos[world, i2] - joints.qpos0[row0, i2])
+    pos = pos - y
+    jv = jv - slope * state.qvel[world, d2]
+    ja = ja - slope * coords[rows.a, world, d2]
+    jw = jw - slope * coords[0, world, d2]
+    weight = weight + joints.dof_invweight0[roww, d2]
+  else:
+    pos = pos - data[0]
+  solref = equalities.eq_solref[world % equalities.eq_solref.shape[0], e]
+  solimp = equalities.eq_solimp[world % equalities.eq_solimp.shape[0], e]
+  return quadratic_power(rows, world, solref, solimp, weight, pos, pos, jv, ja, jw)
+
+
+@wp.func
+def _equality_tendon(
+  rows: Rows, equalities: Equalities, tendons: TendonRows, rates: Rates, world: int, e: int
+) -> float:
+  """Two tendons tied by a polynomial, or one held."""
+  t1 = equalities.eq_obj1id[e]
+  t2 = equalities.eq_obj2id[e]
+  data = equalities.eq_data[world % equalities.eq_data.shape[0], e]
+  row0 = world % tendons.tendon_length0.shape[0]
+  roww = world % tendons.tendon_invweight0.shape[0]
+  pos = rates.length[world, t1] - tendons.tendon_length0[row0, t1]
+  jv = rates.velocity[world, t1]
+  ja = rates.fields[rows.a, world, t1]
+  jw = rates.fields[0, world, t1]
+  weight = tendons.tendon_invweight0[roww, t1]
+  if t2 >= 0:
+    y, slope = _polynomial(data, rates.length[world, t2] - tendons.tendon_length0[row0, t2])
+    pos = pos - y
+    jv = jv - slope * rates.velocity[world, t2]
+    ja = ja - slope * rates.fields[rows.a, world, t2]
+    jw = jw - slope * rates.fields[0, world, t2]
+    weight = weight + tendons.tendon_invweight0[roww, t2]
+  else:
+    pos = pos - data[0]
+  solref = equalities.eq_solref[world % equalities.eq_solref.shape[0], e]
+  solimp = equalities.eq_solimp[world % equalities.eq_solimp.shape[0], e]
+  return quadratic_power(rows, world, solref, solimp, weight, pos, pos, jv, ja, jw)
+
+
+@wp.kernel(module="unique")
+def joint_row_power(
+  rows: Rows,
+  joints: JointRows,
+  equalities: Equalities,
+  state: State,
+  coords: wp.array3d[float],
+  power: wp.array2d[float],
+):
+  """Limits, friction and equalities of joints, a thread per world and row."""
+  world, r = wp.tid()
+  p = wp.float32(0.0)
+  if r < rows.nefc[world]:
+    kind = rows.type[world, r]
+    k = rows.id[world, r]
+    if kind == LIMIT_JOINT:
+      if rows.state[world, r] == QUADRATIC:
+        p = _limit_joint(rows, joints, state, coords, world, k)
+    elif kind == FRICTION_DOF:
+      solref = joints.dof_solref[world % joints.dof_solref.shape[0], k]
+      solimp = joints.dof_solimp[world % joints.dof_solimp.shape[0], k]
+      weight = joints.dof_invweight0[world % joints.dof_invweight0.shape[0], k]
+      loss = joints.dof_frictionloss[world % joints.dof_frictionloss.shape[0], k]
+      jv = state.qvel[world, k]
+      ja = coords[rows.a, world, k]
+      jw = coords[0, world, k]
+      s = rows.state[world, r]
+      p = friction_power(rows, world, s, solref, solimp, weight, loss, jv, ja, jw)
+    elif kind == EQUALITY:
+      if equalities.eq_type[k] == JOINT_EQUALITY:
+        p = _equality_joint(rows, equalities, joints, state, coords, world, k)
+  power[world, r] = p
+
+
+@wp.kernel(module="unique")
+def tendon_row_power(
+  rows: Rows,
+  tendons: TendonRows,
+  equalities: Equalities,
+  rates: Rates,
+  power: wp.array2d[float],
+):
+  """Limits, friction and equalities of tendons, a thread per world and row."""
+  world, r = wp.tid()
+  p = wp.float32(0.0)
+  if r < rows.nefc[world]:
+    kind = rows.type[world, r]
+    k = rows.id[world, r]
+    if kind == LIMIT_TENDON:
+      if rows.state[world, r] == QUADRATIC:
+        p = _limit_tendon(rows, tendons, rates, world, k)
+    elif kind == FRICTION_TENDON:
+      solref = tendons.tendon_solref_fri[world % tendons.tendon_solref_fri.shape[0], k]
+      solimp = tendons.tendon_solimp_fri[world % tendons.tendon_solimp_fri.shape[0], k]
+      weight = tendons.tendon_invweight0[world % tendons.tendon_invweight0.shape[0], k]
+      loss = tendons.tendon_frictionloss[world % tendons.tendon_frictionloss.shape[0], k]
+      jv = rates.velocity[world, k]
+      ja = rates.fields[rows.a, world, k]
+      jw = rates.fields[0, world, k]
+      s = rows.state[world, r]
+      p = friction_power(rows, world, s, solref, solimp, weight, loss, jv, ja, jw)
+    elif kind == EQUALITY:
+      if equalities.eq_type[k] == TENDON_EQUALITY:
+        p = _equality_tendon(rows, equalities, tendons, rates, world, k)
+  power[world, r] = p
+
+
+def make_rows(step) -> Rows:
+  """The rows of a `StepAdjoint`'s workspace."""
+  d = step.d
+  return step.tape.struct(
+    Rows,
+    flags=int(step.m.opt.disableflags),
+    a=step.fields.a,
+    timestep=step.leaf("opt.timestep"),
+    type=d.efc.type,
+    id=d.efc.id,
+    state=d.efc.state,
+    nefc=d.nefc,
+  )
+
+
+def make_equalities(step) -> Equalities:
+  """The equality constraints of a `StepAdjoint`."""
+  fixed = {f: getattr(step.m, f) for f in "eq_type eq_obj1id eq_obj2id eq_objtype".split()}
+  leaves = step.leaves("eq_solref", "eq_solimp", "eq_data")
+  return step.tape.struct(Equalities, **fixed, **leaves)
+
+
+def record(step, rows: Rows, equalities: Equalities) -> None:
+  """Records limits, friction loss and equalities of joints and tendons of a `StepAdjoint`."""
+  tape, m, d = step.tape, step.m, step.d
+  fixed = {f: getattr(m, f) for f in ("jnt_type", "jnt_qposadr", "jnt_dofadr")}
+  names = [f"jnt_{f}" for f in "solref solimp range margin".split()]
+  names += [f"dof_{f}" for f in "solref solimp frictionloss invweight0".split()]
+  joints = tape.struct(JointRows, **fixed, **step.leaves(*names, "qpos0"))
+  bound = min(d.njmax, 6 * m.neq + m.nv + m.njnt + 2 * m.ntendon)
+  inputs = [rows, joints, equalities, step.state, step.sweep.coords]
+  tape.power(joint_row_power, (tape.nworld, bound), inputs=inputs)
+  if m.ntendon:
+    names = "solref_lim solimp_lim solref_fri solimp_fri range margin frictionloss".split()
+    names += ["invweight0", "length0"]
+    tendons = tape.struct(TendonRows, **step.leaves(*[f"tendon_{f}" for f in names]))
+    inputs = [rows, tendons, equalities, step.tendon_rates]
+    tape.power(tendon_row_power, (tape.nworld, bound), inputs=inputs)

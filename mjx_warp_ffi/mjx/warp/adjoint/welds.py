@@ -1,0 +1,192 @@
+"""The power of connect and weld equalities.
+
+Their reference acceleration has Jdot qvel in it, so the rows see the true acceleration of the two
+points; that is the field `acc`, while J qacc itself never enters alone.
+"""
+
+import mujoco
+import numpy as np
+import warp as wp
+from mujoco_warp._src.constraint import _contact_kbimp
+from mujoco_warp._src.types import vec12
+
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.rows import EQUALITY, Equalities, Rows, regularisation
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
+  conj,
+  imag,
+  mul,
+  point_acceleration,
+  point_velocity,
+  pure,
+  rotate,
+)
+from mjx_warp_ffi.mjx.warp.adjoint.tendons import Sites
+
+CONNECT = int(mujoco.mjtEq.mjEQ_CONNECT)
+WELD = int(mujoco.mjtEq.mjEQ_WELD)
+SITE = int(mujoco.mjtObj.mjOBJ_SITE)
+
+
+@wp.struct
+class Weights:
+  """The inverse weights of the bodies, a model field, and the body whose weight each one has."""
+
+  body_invweight0: wp.array2d[wp.vec2]
+  body: wp.array[int]
+
+
+@wp.func
+def _arm(q: wp.quat, data: vec12, i: int) -> wp.vec3:
+  """An anchor of the equality's data in world axes."""
+  return rotate(q, wp.vec3(data[i], data[i + 1], data[i + 2]))
+
+
+@wp.func
+def _ends(
+  equalities: Equalities, tree: Tree, nodes: Nodes, sites: Sites, world: int, e: int, k: int
+):
+  """The body, node, arm and orientation of end k of an equality."""
+  o = equalities.eq_obj1id[e]
+  if k == 1:
+    o = equalities.eq_obj2id[e]
+  data = equalities.eq_data[world % equalities.eq_data.shape[0], e]
+  weld = equalities.eq_type[e] == WELD
+  body = o
+  if equalities.eq_objtype[e] == SITE:
+    body = sites.site_bodyid[o]
+  n = tree.of_body[body]
+  q = nodes.xquat[world, n]
+  arm = wp.vec3(0.0)
+  if equalities.eq_objtype[e] == SITE:
+    arm = rotate(q, sites.site_pos[world % sites.site_pos.shape[0], o])
+    q = mul(q, sites.site_quat[world % sites.site_quat.shape[0], o])
+  else:
+    if (k == 0) == weld:  # a weld has the anchor of its second body first
+      arm = _arm(q, data, 3)
+    else:
+      arm = _arm(q, data, 0)
+    if k == 0 and weld:
+      q = mul(q, wp.quat(data[6], data[7], data[8], data[9]))
+  return body, n, arm, q
+
+
+@wp.func
+def _rotation_residual(
+  fv0: wp.spatial_vector,
+  fv1: wp.spatial_vector,
+  fa0: wp.spatial_vector,
+  fa1: wp.spatial_vector,
+  q0: wp.quat,
+  q1: wp.quat,
+  scale: float,
+) -> wp.vec3:
+  """The second derivative in time of scale * imag(conj(q1) q0)."""
+  om0 = pure(wp.spatial_top(fv0))
+  om1 = pure(wp.spatial_top(fv1))
+  dom = pure(wp.spatial_top(fv0) - wp.spatial_top(fv1))
+  dal = pure(wp.spatial_top(fa0) - wp.spatial_top(fa1))
+  x = mul(mul(conj(0.5 * mul(om1, q1)), dom), q0)
+  x = x + mul(mul(conj(q1), dal), q0)
+  x = x + mul(mul(conj(q1), dom), 0.5 * mul(om0, q0))
+  return 0.5 * scale * imag(x)
+
+
+@wp.func
+def _rotation_rate(
+  f0: wp.spatial_vector, f1: wp.spatial_vector, q0: wp.quat, q1: wp.quat, scale: float
+) -> wp.vec3:
+  """The rate of scale * imag(conj(q1) q0) along a velocity field."""
+  dom = pure(wp.spatial_top(f0) - wp.spatial_top(f1))
+  return 0.5 * scale * imag(mul(mul(conj(q1), dom), q0))
+
+
+@wp.func
+def _tied_power(
+  rows: Rows,
+  weights: Weights,
+  equalities: Equalities,
+  tree: Tree,
+  nodes: Nodes,
+  sites: Sites,
+  world: int,
+  e: int,
+) -> float:
+  """All rows of one connect or weld."""
+  b0, n0, arm0, q0 = _ends(equalities, tree, nodes, sites, world, e, 0)
+  b1, n1, arm1, q1 = _ends(equalities, tree, nodes, sites, world, e, 1)
+  fv0 = nodes.vel[world, n0]
+  fv1 = nodes.vel[world, n1]
+  fa0 = nodes.acc[world, n0]
+  fa1 = nodes.acc[world, n1]
+  fw0 = nodes.fields[0, world, n0]
+  fw1 = nodes.fields[0, world, n1]
+  pos = nodes.xpos[world, n0] + arm0 - nodes.xpos[world, n1] - arm1
+  vel = point_velocity(fv0, arm0) - point_velocity(fv1, arm1)
+  acc = point_acceleration(fa0, wp.spatial_top(fv0), arm0)
+  acc = acc - point_acceleration(fa1, wp.spatial_top(fv1), arm1)
+  virtual = point_velocity(fw0, arm0) - point_velocity(fw1, arm1)
+  data = equalities.eq_data[world % equalities.eq_data.shape[0], e]
+  weld = equalities.eq_type[e] == WELD
+  scale = data[10]
+  square = wp.dot(pos, pos)
+  turn = wp.vec3(0.0)
+  if weld:
+    turn = scale * imag(mul(conj(q1), q0))
+    square = square + wp.dot(turn, turn)
+  size = wp.float32(0.0)
+  if square > 0.0:
+    size = wp.sqrt(square)
+  h = rows.timestep[world % rows.timestep.shape[0]]
+  solref = equalities.eq_solref[world % equalities.eq_solref.shape[0], e]
+  solimp = equalities.eq_solimp[world % equalities.eq_solimp.shape[0], e]
+  kbi = _contact_kbimp(rows.flags, h, solref, solimp, size, False)
+  ki = kbi[0] * kbi[2]
+  row = world % weights.body_invweight0.shape[0]
+  weight = weights.body_invweight0[row, weights.body[b0]]
+  weight = weight + weights.body_invweight0[row, weights.body[b1]]
+  p = -regularisation(weight[0], kbi[2]) * wp.dot(acc + kbi[1] * vel + ki * pos, virtual)
+  if weld:
+    residual = _rotation_residual(fv0, fv1, fa0, fa1, q0, q1, scale) + ki * turn
+    residual = residual + kbi[1] * _rotation_rate(fv0, fv1, q0, q1, scale)
+    rate = _rotation_rate(fw0, fw1, q0, q1, scale)
+    p = p - regularisation(weight[1], kbi[2]) * wp.dot(residual, rate)
+  return p
+
+
+@wp.kernel(module="unique")
+def weld_row_power(
+  rows: Rows,
+  weights: Weights,
+  equalities: Equalities,
+  tree: Tree,
+  nodes: Nodes,
+  sites: Sites,
+  power: wp.array2d[float],
+):
+  """Connects and welds, a thread per world and row: the first row of each does all of them."""
+  world, r = wp.tid()
+  p = wp.float32(0.0)
+  if r < rows.nefc[world]:
+    if rows.type[world, r] == EQUALITY:
+      e = rows.id[world, r]
+      first = r == 0
+      if r > 0:
+        first = rows.id[world, r - 1] != e
+      kind = equalities.eq_type[e]
+      if first and (kind == CONNECT or kind == WELD):
+        p = _tied_power(rows, weights, equalities, tree, nodes, sites, world, e)
+  power[world, r] = p
+
+
+def record(step, rows: Rows, equalities: Equalities) -> None:
+  """Records the connects and welds of a `StepAdjoint`."""
+  m, tape = step.m, step.tape
+  # MJWarp takes the weights of the bodies that these are welded to where J is sparse
+  bodies = m.body_weldid.numpy() if m.is_sparse else np.arange(m.nbody)
+  weights = tape.struct(
+    Weights, body=step.constant(bodies), body_invweight0=step.leaf("body_invweight0")
+  )
+  inputs = [rows, weights, equalities, step.sweep.tree, step.sweep.nodes, step.sites]
+  dim = (tape.nworld, min(step.d.njmax, 6 * m.neq))
+  tape.power(weld_row_power, dim, inputs=inputs)

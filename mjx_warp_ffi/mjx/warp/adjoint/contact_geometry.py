@@ -225,4 +225,5 @@ def _frozen(count: int, device: wp.Device) -> Frozen:
   frozen.pad = wp.zeros((count, 2), dtype=float, device=device)
   frozen.start = wp.zeros(count, dtype=wp.vec3, device=device)
   frozen.inverse = wp.zeros(count, dtype=wp.mat22, device=device)
+  frozen.crossing = wp.zeros(count, dtype=wp.vec3, device=device)
   return frozen

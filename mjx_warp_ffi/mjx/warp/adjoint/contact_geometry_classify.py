@@ -18,6 +18,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_convex import (
   SINGLE,
   UNKNOWN,
   VERTEX,
+  Hint,
   clipped_contact,
   single_contact,
 )
@@ -32,6 +33,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import (
 )
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_polygon import (
   NONE,
+  crossing_edge,
   facing,
   nearest_edge,
   nearest_vertex,
@@ -82,8 +84,7 @@ class Match:
   rule: int
   fa: Feature
   fb: Feature
-  start: wp.vec3
-  inverse: wp.mat22
+  hint: Hint
 
 
 @wp.func
@@ -192,17 +193,18 @@ def _best_single(
       fa.kind == EDGE and fb.kind == FACE
     )
     if fa.kind != NONE and fb.kind != NONE and not flat:
-      start = _polished(a.geom, b.geom, fa, fb, truth.frame[0])
-      inverse = newton_inverse(a.geom, b.geom, fa, fb, start)
-      found = single_contact(a.geom, b.geom, fa, fb, start, inverse)
+      hint = Hint()
+      hint.normal = truth.frame[0]
+      hint.start = _polished(a.geom, b.geom, fa, fb, truth.frame[0])
+      hint.inverse = newton_inverse(a.geom, b.geom, fa, fb, hint.start)
+      found = single_contact(a.geom, b.geom, fa, fb, hint)
       score = _mismatch(found, truth, length)
       if score < best.score * BETTER:
         best.score = score
         best.rule = SINGLE
         best.fa = fa
         best.fb = fb
-        best.start = start
-        best.inverse = inverse
+        best.hint = hint
   return best
 
 
@@ -227,17 +229,24 @@ def _best_clipped(
     v = truth.pos - truth.frame[0] * (0.5 * truth.dist) - normal * (truth.dist / along)
   va = wp.transpose(a.geom.rot) @ (v - a.geom.pos)
   vb = wp.transpose(b.geom.rot) @ (v - b.geom.pos)
-  for how in range(3):
+  hint = Hint()
+  hint.normal = truth.frame[0]
+  hint.start = b.geom.rot @ wp.vec3(vb[0], vb[1], 0.0)
+  edge = crossing_edge(a.geom, s, a.data, wp.transpose(a.geom.rot) @ wp.normalize(hint.start))
+  for k in range(6):
+    how = k % 3
+    hint.crossing = edge * float(k // 3)
     fa = facing(a.geom, s, a.data, va, a.n, how == CORNER)
     fb = _incident(b, s, vb, how)
     if which == 0 and how != CORNER:
       fb.normal = facing(b.geom, s, b.data, vb, b.n, True).normal
     if fa.kind == FACE and fb.kind != NONE:
-      found = clipped_contact(a.geom, b.geom, fa, fb, how, which)
-      score = _mismatch(found, truth, length)
+      rule = CLIPPED + 3 * which + how
+      score = _mismatch(clipped_contact(a.geom, b.geom, fa, fb, rule, hint), truth, length)
       if score < best.score * BETTER:
         best.score = score
-        best.rule = CLIPPED + 3 * which + how
+        best.rule = rule
+        best.hint = hint
         best.fa = fa
         best.fb = fb
         if which == 2:
@@ -271,8 +280,9 @@ def _save(frozen: Frozen, i: int, match: Match):
   frozen.normal[i, 1] = match.fb.normal
   frozen.pad[i, 0] = match.fa.pad
   frozen.pad[i, 1] = match.fb.pad
-  frozen.start[i] = match.start
-  frozen.inverse[i] = match.inverse
+  frozen.start[i] = match.hint.start
+  frozen.inverse[i] = match.hint.inverse
+  frozen.crossing[i] = match.hint.crossing
   if match.score > WORST:
     frozen.rule[i] = UNKNOWN
 

@@ -14,7 +14,6 @@ Three rules give a contact from its features (`contact_geometry_classify` finds 
 
 import warp as wp
 from mujoco_warp import GeomType
-from mujoco_warp._src.math import make_frame
 
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import (
   EDGE,
@@ -48,47 +47,75 @@ _CAPSULE = wp.constant(int(GeomType.CAPSULE))
 _CYLINDER = wp.constant(int(GeomType.CYLINDER))
 
 
+@wp.struct
+class Hint:
+  """What of a contact is known and constant besides its features.
+
+  `normal` is MJWarp's, which chose the tangents; `start` and `inverse` give the normal of a single
+  contact; where a side of a capsule or cylinder is clipped, `start` is the way from its axis to the
+  surface and `crossing` the edge of the other geom, in its frame, that it crosses (zero: none).
+  """
+
+  normal: wp.vec3
+  start: wp.vec3
+  inverse: wp.mat22
+  crossing: wp.vec3
+
+
 @wp.func
-def single_contact(
-  a: Geom, b: Geom, fa: Feature, fb: Feature, start: wp.vec3, inverse: wp.mat22
-) -> Contact:
+def _contact(dist: float, pos: wp.vec3, n: wp.vec3, like: wp.vec3) -> Contact:
+  """A contact whose tangents follow MJWarp's choice for a normal `like` n."""
+  reference = wp.vec3(0.0, 0.0, 1.0)
+  if wp.abs(like[1]) < 0.5:
+    reference = wp.vec3(0.0, 1.0, 0.0)
+  tangent = wp.normalize(reference - n * wp.dot(n, reference))
+  return make_contact(dist, pos, wp.matrix_from_rows(n, tangent, wp.cross(n, tangent)))
+
+
+@wp.func
+def single_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, hint: Hint) -> Contact:
   """The contact of two features by the normal that they define."""
-  n = refined_normal(a, b, fa, fb, start, inverse)
+  n = refined_normal(a, b, fa, fb, hint.start, hint.inverse)
   pa = support(a, fa, n)
   pb = support(b, fb, -n)
-  da = a.rot @ fa.direction
-  db = b.rot @ fb.direction
   dist = wp.dot(pb - pa, n) - radius(a, fa) - radius(b, fb)
-  middle = wp.vec3(0.0)
-  if fa.kind == FACE:
-    middle = pb - n * (radius(b, fb) + 0.5 * dist)
-  elif fb.kind == FACE:
-    middle = pa + n * (radius(a, fa) + 0.5 * dist)
+  pos = wp.vec3(0.0)
+  if fa.kind == FACE or (fa.kind == EDGE and fb.kind != EDGE):
+    pos = pb - n * (radius(b, fb) + 0.5 * dist)
   elif fa.kind == EDGE and fb.kind == EDGE:
+    da = a.rot @ fa.direction
+    db = b.rot @ fb.direction
     along = wp.dot(da, db)
-    sine = 1.0 - along * along
-    gap = pb - pa
-    s = (wp.dot(da, gap) - along * wp.dot(db, gap)) / sine
-    middle = pa + da * s + n * (radius(a, fa) + 0.5 * dist)
-  elif fa.kind == EDGE:
-    middle = pb - n * (radius(b, fb) + 0.5 * dist)
+    s = (wp.dot(da, pb - pa) - along * wp.dot(db, pb - pa)) / (1.0 - along * along)
+    pos = pa + da * s + n * (radius(a, fa) + 0.5 * dist)
   else:
-    middle = pa + n * (radius(a, fa) + 0.5 * dist)
-  return make_contact(dist, middle, make_frame(n))
+    pos = pa + n * (radius(a, fa) + 0.5 * dist)
+  return _contact(dist, pos, n, hint.normal)
 
 
 @wp.func
-def _side_offset(geom: Geom, feature: Feature, n: wp.vec3) -> wp.vec3:
-  """From the axis of a capsule or the side of a cylinder to the surface that faces n."""
-  if geom.kind == _CAPSULE:
-    return (n - geom.axis * wp.dot(geom.axis, n)) * geom.size[0]
-  if geom.kind == _CYLINDER and feature.kind == EDGE:
-    return wp.normalize(n - geom.axis * wp.dot(geom.axis, n)) * geom.size[0]
-  return wp.vec3(0.0)
+def _side_offset(a: Geom, b: Geom, fa: Feature, fb: Feature, hint: Hint) -> wp.vec3:
+  """From the axis of capsule or cylinder b to the line on its side that is clipped.
+
+  MJWarp takes the line through its first witness point. The normal there is not that of the face
+  if it found b's side to cross an edge of a.
+  """
+  if b.kind != _CAPSULE and not (b.kind == _CYLINDER and fb.kind == EDGE):
+    return wp.vec3(0.0)
+  n = -(a.rot @ fa.normal)
+  if wp.length_sq(hint.crossing) > 0.0:
+    cross = wp.cross(b.axis, a.rot @ hint.crossing)
+    if wp.dot(cross, hint.start) < 0.0:
+      cross = -cross
+    n = wp.normalize(cross)
+  across = n - b.axis * wp.dot(b.axis, n)
+  if b.kind == _CYLINDER:
+    across = wp.normalize(across)
+  return across * b.size[0]
 
 
 @wp.func
-def _clipped_point(a: Geom, b: Geom, fa: Feature, fb: Feature, how: int) -> wp.vec3:
+def _clipped_point(a: Geom, b: Geom, fa: Feature, fb: Feature, how: int, hint: Hint) -> wp.vec3:
   """A vertex of what is left of b's face or edge over the face of a."""
   normal = a.rot @ fa.normal
   corner = point_of(a, fa)
@@ -96,7 +123,7 @@ def _clipped_point(a: Geom, b: Geom, fa: Feature, fb: Feature, how: int) -> wp.v
     other = b.rot @ fb.normal
     height = wp.dot(point_of(b, fb) - corner, other) / wp.dot(normal, other)
     return corner + normal * height
-  point = point_of(b, fb) + _side_offset(b, fb, -normal)
+  point = point_of(b, fb) + _side_offset(a, b, fa, fb, hint)
   if how == VERTEX:
     return point
   side = wp.cross(a.rot @ fa.direction, normal)
@@ -105,9 +132,10 @@ def _clipped_point(a: Geom, b: Geom, fa: Feature, fb: Feature, how: int) -> wp.v
 
 
 @wp.func
-def clipped_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, how: int, which: int) -> Contact:
-  """A contact on the face of a; its frame is that of a as the first geom unless `which` is 2."""
-  v = _clipped_point(a, b, fa, fb, how)
+def clipped_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, rule: int, hint: Hint) -> Contact:
+  """A contact on the face of a, which is the second geom if the rule says so."""
+  which = (rule - CLIPPED) // 3
+  v = _clipped_point(a, b, fa, fb, (rule - CLIPPED) % 3, hint)
   normal = a.rot @ fa.normal
   inward = -normal
   if which == 0:
@@ -117,8 +145,8 @@ def clipped_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, how: int, which:
   dist = -height * wp.dot(normal, inward)
   pos = foot - inward * (0.5 * dist)
   if which == 2:
-    return make_contact(dist, pos, make_frame(inward))
-  return make_contact(dist, pos, make_frame(-inward))
+    return _contact(dist, pos, inward, hint.normal)
+  return _contact(dist, pos, -inward, hint.normal)
 
 
 @wp.func
@@ -163,16 +191,18 @@ def convex_contacts(
   b = make_geom(pool.geom_type[g[1]], geom_xpos[w, g[1]], geom_xmat[w, g[1]], geom_size[s, g[1]])
   fa = load_feature(frozen, i, 0)
   fb = load_feature(frozen, i, 1)
+  hint = Hint()
+  hint.normal = pool.frame[i][0]
+  hint.start = frozen.start[i]
+  hint.inverse = frozen.inverse[i]
+  hint.crossing = frozen.crossing[i]
   contact = Contact()
   if rule == SINGLE:
-    contact = single_contact(a, b, fa, fb, frozen.start[i], frozen.inverse[i])
+    contact = single_contact(a, b, fa, fb, hint)
+  elif rule >= CLIPPED + 6:
+    contact = clipped_contact(b, a, fb, fa, rule, hint)
   else:
-    which = (rule - CLIPPED) // 3
-    how = (rule - CLIPPED) % 3
-    if which == 2:
-      contact = clipped_contact(b, a, fb, fa, how, which)
-    else:
-      contact = clipped_contact(a, b, fa, fb, how, which)
+    contact = clipped_contact(a, b, fa, fb, rule, hint)
   dist_out[i] = contact.dist
   pos_out[i] = contact.pos
   frame_out[i] = contact.frame

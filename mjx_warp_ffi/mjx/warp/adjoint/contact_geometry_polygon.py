@@ -214,3 +214,24 @@ def facing(geom: Geom, s: Surfaces, data: int, w: wp.vec3, n: wp.vec3, corner: b
   if geom.kind == _MESH:
     return mesh_face(s, data, w, n, corner)
   return cap_face(w, n, corner)
+
+
+@wp.func
+def crossing_edge(geom: Geom, s: Surfaces, data: int, n: wp.vec3) -> wp.vec3:
+  """The direction of the edge of a box or mesh that is most across n; zero for others."""
+  found = wp.vec3(0.0)
+  best = wp.float32(CROSSING)
+  if geom.kind == _BOX:
+    for j in range(3):
+      if wp.abs(n[j]) < best:
+        best = wp.abs(n[j])
+        found = _unit(j)
+  if geom.kind == _MESH:
+    for poly in range(s.polynum[data]):
+      for j in range(s.polyvertnum[s.polyadr[data] + poly]):
+        p = mesh_vertex_at(s, data, poly, j)
+        along = wp.normalize(mesh_vertex_at(s, data, poly, j + 1) - p)
+        if wp.abs(wp.dot(along, n)) < best:
+          best = wp.abs(wp.dot(along, n))
+          found = along
+  return found

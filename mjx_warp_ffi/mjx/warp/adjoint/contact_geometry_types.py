@@ -73,7 +73,11 @@ class Feature:
 
 @wp.struct
 class Frozen:
-  """The features of every contact of the pool, and the normal there with its Newton matrix."""
+  """The features of every contact of the pool, and what is known of the normal there.
+
+  `start` and `inverse` are the normal and its Newton matrix; `crossing` is the edge of the face's
+  owner that a side of a capsule or cylinder crosses, if the contact is clipped.
+  """
 
   rule: wp.array[int]
   kind: wp.array2d[int]
@@ -83,6 +87,7 @@ class Frozen:
   pad: wp.array2d[float]
   start: wp.array[wp.vec3]
   inverse: wp.array[wp.mat22]
+  crossing: wp.array[wp.vec3]
 
 
 @wp.struct

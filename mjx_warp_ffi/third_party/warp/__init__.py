@@ -1,7 +1,25 @@
-"""Warp work as JAX functions, through XLA's FFI."""
+"""Warp work as JAX functions, through XLA's FFI, on CUDA and on the CPU."""
 
+from mjx_warp_ffi.third_party.warp.args import FfiArg as FfiArg
+from mjx_warp_ffi.third_party.warp.callback import ExecutionContext as ExecutionContext
+from mjx_warp_ffi.third_party.warp.callback import FfiBuffer as FfiBuffer
+from mjx_warp_ffi.third_party.warp.callback import check_jax_version as check_jax_version
+from mjx_warp_ffi.third_party.warp.callback import register_ffi_callback as register_ffi_callback
 from mjx_warp_ffi.third_party.warp.graphs import GraphMode as GraphMode
 from mjx_warp_ffi.third_party.warp.graphs import JaxCallableGraphMode as JaxCallableGraphMode
+from mjx_warp_ffi.third_party.warp.jax_callable import (
+  clear_jax_callable_graph_cache as clear_jax_callable_graph_cache,
+)
+from mjx_warp_ffi.third_party.warp.jax_callable import (
+  get_jax_callable_default_graph_cache_max as get_jax_callable_default_graph_cache_max,
+)
+from mjx_warp_ffi.third_party.warp.jax_callable import jax_callable as jax_callable
+from mjx_warp_ffi.third_party.warp.jax_callable import (
+  set_jax_callable_default_graph_cache_max as set_jax_callable_default_graph_cache_max,
+)
+from mjx_warp_ffi.third_party.warp.jax_kernel import jax_kernel as jax_kernel
+from mjx_warp_ffi.third_party.warp.preload import JaxModulePreloadMode as JaxModulePreloadMode
+from mjx_warp_ffi.third_party.warp.preload import ModulePreloadMode as ModulePreloadMode
 from mjx_warp_ffi.third_party.warp.program import Program as Program
 from mjx_warp_ffi.third_party.warp.program import clear_programs as clear_programs
 from mjx_warp_ffi.third_party.warp.program import jax_program as jax_program

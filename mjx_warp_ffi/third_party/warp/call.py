@@ -51,6 +51,21 @@ class Call:
       frame[xla_ffi.ARGS], frame[xla_ffi.ARG_COUNT]
     ) + xla_ffi.read_pointers(frame[xla_ffi.RETS], frame[xla_ffi.RET_COUNT])
 
+  def structs(self) -> tuple[bytes, bytes, bytes]:
+    """Returns the data pointers, then the structs of the arguments and of the results."""
+    frame = self.frame
+    sources, inputs = xla_ffi.read_structs(frame[xla_ffi.ARGS], frame[xla_ffi.ARG_COUNT])
+    sinks, outputs = xla_ffi.read_structs(frame[xla_ffi.RETS], frame[xla_ffi.RET_COUNT])
+    return sources + sinks, inputs, outputs
+
+  def snapshots(self) -> tuple[xla_ffi.Snapshot, xla_ffi.Snapshot]:
+    """Returns the dtypes and shapes of the arguments and of the results, as they are now."""
+    frame = self.frame
+    return (
+      xla_ffi.read_snapshot(frame[xla_ffi.ARGS], frame[xla_ffi.ARG_COUNT]),
+      xla_ffi.read_snapshot(frame[xla_ffi.RETS], frame[xla_ffi.RET_COUNT]),
+    )
+
   def inputs(self) -> list[xla_ffi.Buffer]:
     """Returns the arguments with their dtypes and shapes."""
     return xla_ffi.read_buffers(self.frame[xla_ffi.ARGS], self.frame[xla_ffi.ARG_COUNT])
@@ -86,7 +101,11 @@ def warp_device(platform: str, ordinal: int) -> wp.Device:
   return wp.get_cuda_device(ordinal)
 
 
-@functools.lru_cache(maxsize=256)
 def external_stream(device: wp.Device, handle: int) -> wp.Stream:
   """Returns a Warp stream around XLA's stream handle."""
-  return wp.Stream(device, cuda_stream=handle)
+  return _external_stream(device.alias, handle)  # a Device has no hash
+
+
+@functools.lru_cache(maxsize=256)
+def _external_stream(alias: str, handle: int) -> wp.Stream:
+  return wp.Stream(wp.get_device(alias), cuda_stream=handle)

@@ -3,10 +3,11 @@
 A launcher is made once for a body on a device and then called with XLA's pointers and stream.
 """
 
+import dataclasses
 import enum
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import warp as wp
 
@@ -33,7 +34,7 @@ JaxCallableGraphMode = GraphMode
 
 
 @functools.cache
-def _private_stream(device: wp.Device) -> wp.Stream:
+def private_stream(device: wp.Device) -> wp.Stream:
   """Returns the stream that captures run on, so that XLA's streams never capture for us."""
   return wp.Stream(device)
 
@@ -51,7 +52,7 @@ class Graph:
 
   def __init__(self, device: wp.Device, record: Callable[[], None]):
     """Captures the work."""
-    stream = _private_stream(device) if device.is_cuda else None
+    stream = private_stream(device) if device.is_cuda else None
     try:
       with guard.recording(device, stream):
         with wp.ScopedCapture(device=device, stream=stream) as capture:
@@ -74,12 +75,23 @@ class Graph:
     runtime.launch_cuda(self._executable, stream)  # pyright: ignore
 
 
-class Staged(Protocol):
-  """A body over fixed buffers, callable with XLA's pointers."""
+@dataclasses.dataclass(frozen=True)
+class Work:
+  """A body over fixed buffers.
 
-  def __call__(self, pointers: bytes, stream: int) -> None:
-    """Copies the arguments in, runs the body, copies the results out."""
-    ...
+  Attributes:
+    body: launches the work.
+    inputs: where the arguments go in every call; None leaves an argument out.
+    outputs: where the results come from; None leaves a result out.
+    first_inputs: where arguments go in the first call only.
+    keep: what must live as long.
+  """
+
+  body: Callable[[], None]
+  inputs: Sequence[wp.array | None]
+  outputs: Sequence[wp.array | None]
+  first_inputs: Sequence[wp.array | None] = ()
+  keep: object = None
 
 
 class _StagedBase:
@@ -89,19 +101,17 @@ class _StagedBase:
   loaded, and its results are already those of the call.
   """
 
-  def __init__(
-    self,
-    device: wp.Device,
-    body: Callable[[], None],
-    *,
-    inputs: Sequence[wp.array | None],
-    outputs: Sequence[wp.array | None],
-    keep: object = None,
-  ):
+  ordered = True
+
+  def __init__(self, device: wp.Device, work: Work):
     self._device = device
-    self._keep = keep
-    self._body = body
-    self._copies = copies_lib.Copies(device, inputs, outputs)
+    self._work = work
+    self._body = work.body
+    self._copies = copies_lib.Copies(device, work.inputs, work.outputs)
+    self._first = None
+    if work.first_inputs:
+      unused = [None] * len(work.outputs)
+      self._first = copies_lib.Copies(device, work.first_inputs, unused)
     self._launch: Callable[[int], None] | None = None
 
   def __call__(self, pointers: bytes, stream: int) -> None:
@@ -110,7 +120,11 @@ class _StagedBase:
     if self._launch is not None:
       self._launch(stream)
       return
+    if self._first is not None:
+      self._first.refresh(pointers, stream)
     with guard.body(self._device, stream, alone=True):
+      if self._first is not None:
+        self._first.gather()
       self._copies.gather()
       self._body()
       self._copies.scatter()

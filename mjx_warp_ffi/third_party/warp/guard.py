@@ -83,6 +83,15 @@ def body(device: wp.Device, stream: int, *, alone: bool = False) -> Iterator[Non
 
 
 @contextlib.contextmanager
+def building(device: wp.Device) -> Iterator[None]:
+  """Makes a device current while buffers are made, alone, and waits until they are filled."""
+  with _bodies.exclusive(), wp.ScopedDevice(device):
+    yield
+    if device.is_cuda:  # they are filled on Warp's stream and used on XLA's
+      wp.synchronize_stream(device.stream)
+
+
+@contextlib.contextmanager
 def recording(device: wp.Device, stream: wp.Stream | None) -> Iterator[None]:
   """As `body`, for a capture: alone, on a private stream of a CUDA device."""
   with _bodies.exclusive():

@@ -9,7 +9,7 @@ import jax
 import warp as wp
 
 from mjx_warp_ffi.third_party.warp import args as args_lib
-from mjx_warp_ffi.third_party.warp import cache, copies, graphs, target
+from mjx_warp_ffi.third_party.warp import cache, copies, graphs, guard, target
 from mjx_warp_ffi.third_party.warp import call as call_lib
 from mjx_warp_ffi.third_party.warp.graphs import GraphMode
 
@@ -79,13 +79,12 @@ class _Registry:
         f"no program {key.decode()} of {self.name} in this process: a compiled function from "
         "another process runs after the function that made it was traced here once"
       )
-    with wp.ScopedDevice(device):
+    with guard.building(device):
       program = recipe.make(device)
-    _check(program.inputs, recipe.argument_bytes, "input")
-    _check(program.outputs, recipe.result_bytes, "output")
-    return graphs.STAGED[recipe.mode](
-      device, program.body, inputs=program.inputs, outputs=program.outputs, keep=program
-    )
+      _check(program.inputs, recipe.argument_bytes, "input")
+      _check(program.outputs, recipe.result_bytes, "output")
+      work = graphs.Work(program.body, program.inputs, program.outputs, keep=program)
+      return graphs.STAGED[recipe.mode](device, work)
 
 
 _registries: dict[str, _Registry] = {}
@@ -200,7 +199,7 @@ def prepare_programs(name: str, key: str, device: jax.Device) -> int:
       warp_device = call_lib.warp_device(platform, ordinal)
       if slot.value is None:
         slot.value = (warp_device, registry.build(known, warp_device))
-      stream = warp_device.stream.cuda_stream if warp_device.is_cuda else 0
+      stream = graphs.private_stream(warp_device).cuda_stream if warp_device.is_cuda else 0
       slot.begin(stream)
       slot.value[1].warm(stream)
       slot.end(warp_device, stream)

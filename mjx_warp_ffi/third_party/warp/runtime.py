@@ -19,6 +19,7 @@ _NATIVE = (
   "wp_cuda_stream_wait_event",
   "wp_cuda_stream_is_capturing",
   "wp_memcpy_h2d",
+  "wp_memset_device",
 )
 
 
@@ -95,6 +96,14 @@ def copy_to_device(device: wp.Device, target: int, source: bytes, stream: int) -
   """
   if not core().wp_memcpy_h2d(device.context, target, source, len(source), stream):
     raise RuntimeError(f"Warp could not copy to {device}: {error_string()}")
+
+
+def fill_zero(device: wp.Device, target: int, size: int, stream: int) -> None:
+  """Sets bytes to zero, in stream order on a CUDA device."""
+  if not device.is_cuda:
+    ctypes.memset(target, 0, size)
+  elif not core().wp_memset_device(device.context, target, 0, size, stream):
+    raise RuntimeError(f"Warp could not fill memory of {device}: {error_string()}")
 
 
 def error_string() -> str:

@@ -24,6 +24,7 @@ class Target:
     handler: Runs the call; whatever it raises reaches the caller of the JAX function as an error
       with the traceback.
     traits: What the handler promises to XLA, by platform.
+    owner: What the name stands for, when the caller chose it.
   """
 
   def __init__(
@@ -32,13 +33,14 @@ class Target:
     handler: Callable[[call_lib.Call], None],
     *,
     traits: Mapping[str, xla_ffi.Traits] = NO_TRAITS,
-    platforms: tuple[str, ...] = call_lib.PLATFORMS,
+    owner: object = None,
   ):
     """Registers the handler."""
     self.name = name
+    self.owner = owner
     self._handler = handler
     self._functions = []
-    for platform in platforms:
+    for platform in call_lib.PLATFORMS:
       function = self._function(platform, traits.get(platform, xla_ffi.Traits.NONE))
       address = ctypes.cast(function, ctypes.c_void_p).value
       jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform=platform)
@@ -75,6 +77,23 @@ def get_or_register(name: str, make: Callable[[], Target]) -> Target:
     if name not in _targets:
       _targets[name] = make()
     return _targets[name]
+
+
+def register_once(
+  name: str,
+  handler: Callable[[call_lib.Call], None],
+  *,
+  owner: object,
+  traits: Mapping[str, xla_ffi.Traits],
+) -> None:
+  """Registers a handler under a name that the caller chose.
+
+  Raises:
+    ValueError: The name belongs to another owner.
+  """
+  made = get_or_register(name, lambda: Target(name, handler, traits=traits, owner=owner))
+  if made.owner != owner:
+    raise ValueError(f"an FFI target named {name!r} is registered already; choose another name")
 
 
 def registered() -> tuple[str, ...]:

@@ -7,6 +7,8 @@ from the structures, so the mirror below is the only description of the layout.
 
 import ctypes
 import enum
+import functools
+import itertools
 import struct
 from typing import Any, NamedTuple
 
@@ -188,6 +190,7 @@ ATTR_TYPES = _word(_CallFrame, "attrs", "types")
 ATTR_NAMES = _word(_CallFrame, "attrs", "names")
 ATTRS = _word(_CallFrame, "attrs", "items")
 _DATA = _Buffer.data.offset
+_BUFFER = ctypes.sizeof(_Buffer)
 
 
 def read_frame(address: int) -> tuple[int, ...]:
@@ -206,8 +209,11 @@ def answer_metadata(extension: int, traits: Traits) -> bool:
   return True
 
 
+_function = functools.lru_cache(maxsize=64)(_ApiFunction)
+
+
 def _api(api: int, name: str):
-  return _ApiFunction(getattr(_Api.from_address(api), name))
+  return _function(getattr(_Api.from_address(api), name))
 
 
 def make_error(api: int, code: ErrorCode, message: str) -> int:
@@ -262,9 +268,9 @@ def _stride_of(table: bytes) -> tuple[int, int, int]:
   """Returns (address, size, step) of a block that spans all data pointers, or step 0."""
   addresses = np.frombuffer(table, np.int64)
   steps = np.diff(addresses)
-  step = int(steps[0]) if len(steps) else _WORD
+  step = int(steps[0]) if len(steps) else _BUFFER
   layout = (0, 0, 0)
-  if 0 < step <= _MAX_STRIDE and step % _WORD == 0 and (steps == step).all():
+  if _BUFFER <= step <= _MAX_STRIDE and step % _WORD == 0 and (steps == step).all():
     layout = (int(addresses[0]) + _DATA, step * len(steps) + _WORD, step // _WORD)
   if len(_layouts) >= _MAX_LAYOUTS:
     _layouts.clear()
@@ -284,6 +290,61 @@ def read_pointers(items: int, count: int) -> bytes:
   return b"".join(
     ctypes.string_at(buffer + _DATA, _WORD) for buffer in struct.unpack(f"={count}Q", table)
   )
+
+
+class Snapshot(NamedTuple):
+  """What a buffer list holds apart from its data pointers: dtypes, ranks and dimensions.
+
+  Attributes:
+    structs: the list and its buffers' structs, with the data pointers zeroed.
+    dims: regions of memory that hold the dimensions, with their content.
+  """
+
+  structs: bytes
+  dims: tuple[tuple[int, bytes], ...]
+
+  def describes(self, structs: bytes) -> bool:
+    """Returns whether a list with these structs has the dtypes and shapes of the snapshot.
+
+    Equal structs point to the same dimensions, so the regions may be read.
+    """
+    return structs == self.structs and all(
+      ctypes.string_at(address, len(content)) == content for address, content in self.dims
+    )
+
+
+def read_structs(items: int, count: int) -> tuple[bytes, bytes]:
+  """Returns the packed data pointers of a buffer list, and its structs without them."""
+  if not count:
+    return b"", b""
+  table = ctypes.string_at(items, _WORD * count)
+  address, size, step = _layouts.get(table) or _stride_of(table)
+  if step:
+    block = ctypes.string_at(address - _DATA, size + _BUFFER - _WORD)
+  else:
+    addresses = struct.unpack(f"={count}Q", table)
+    block = b"".join(ctypes.string_at(buffer, _BUFFER) for buffer in addresses)
+    step = _BUFFER // _WORD
+  words = np.frombuffer(block, np.uint64).copy()
+  column = words[_DATA // _WORD :: step]
+  pointers = column.tobytes()
+  column[:] = 0
+  return pointers, table + words.tobytes()
+
+
+def read_snapshot(items: int, count: int) -> Snapshot:
+  """Returns what `read_structs` saw, with the dimensions."""
+  regions = []
+  for i in range(count):
+    buffer = _Buffer.from_address(ctypes.c_uint64.from_address(items + _WORD * i).value)
+    if buffer.rank:
+      regions.append((buffer.dims, _WORD * buffer.rank))
+  steps = {b[0] - a[0] for a, b in itertools.pairwise(regions)}
+  if len(steps) == 1 and 0 < min(steps) <= _MAX_STRIDE:  # they lie inside XLA's buffers
+    (first, _), (last, size) = regions[0], regions[-1]
+    regions = [(first, last + size - first)]
+  dims = tuple((address, ctypes.string_at(address, size)) for address, size in regions)
+  return Snapshot(read_structs(items, count)[1], dims)
 
 
 def read_buffers(items: int, count: int) -> list[Buffer]:

@@ -1,0 +1,161 @@
+"""Launches of one kernel on XLA's buffers: recorded once, then only the pointers change."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import warp as wp
+
+from mjx_warp_ffi.third_party.warp import args as args_lib
+from mjx_warp_ffi.third_party.warp import binding, dispatch, folding, guard, runtime
+from mjx_warp_ffi.third_party.warp import call as call_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """What to launch with the arguments of a signature.
+
+  Attributes:
+    kernel: The kernel.
+    block_dim: Threads a block.
+    adjoint: For the adjoint, the name of the argument that holds the gradient of each kernel
+      argument, None where there is none. None for a forward launch.
+    zeroed: Names of the arrays to fill with zeros before each launch.
+  """
+
+  kernel: wp.Kernel
+  block_dim: int | None
+  adjoint: tuple[str | None, ...] | None = None
+  zeroed: tuple[str, ...] = ()
+
+  @property
+  def kind(self) -> str:
+    """What tells the plans of one kernel apart."""
+    return f"{'adjoint' if self.adjoint else 'forward'} {self.zeroed}"
+
+  @functools.cached_property
+  def foldable(self) -> bool:
+    """Whether one launch can serve a whole batch."""
+    arrays = [arg.label for arg in self.kernel.adj.args if isinstance(arg.type, wp.array)]
+    return folding.foldable(self.kernel.func, arrays)
+
+  def load(self, device: wp.Device) -> None:
+    """Compiles and loads the kernel's module."""
+    wp.load_module(self.kernel.module, device, block_dim=self.block_dim)
+
+
+class KernelLauncher:
+  """The launches for one set of shapes and statics on a device."""
+
+  ordered = False
+
+  def __init__(
+    self,
+    plan: Plan,
+    device: wp.Device,
+    *,
+    signature: args_lib.Signature,
+    shapes: dispatch.Shapes,
+    statics: Mapping[str, Any],
+    dims: Sequence[int],
+  ):
+    """Records the launch; the buffers need not hold data yet."""
+    self._plan = plan
+    self._device = device
+    bound = binding.Binding(signature, device, inputs=shapes.inputs, outputs=shapes.outputs)
+    self._bound = bound
+    batch = next((size for size in bound.batches if size is not None), 1)
+    fold = plan.foldable and all(shape[0] == dims[0] for shape in _entry_shapes(bound))
+    self._entries = 1 if fold else batch
+    dims = (batch * dims[0], *dims[1:]) if fold else tuple(dims)
+    arrays = self._entry_arrays()
+    values = dict(zip((arg.name for arg in bound.args), arrays, strict=True)) | dict(statics)
+    with guard.building(device):
+      self._launch = _record(plan, device, dims=dims, values=values)
+    self._slots = self._parameters(values)
+    self._zeroed = [i for i, arg in enumerate(bound.args) if arg.name in plan.zeroed]
+    self._sizes = [binding.byte_size(b) for b in bound.buffers]
+    self._pointers = b""
+    self._addresses: list[int] = []
+
+  def __call__(self, pointers: bytes, stream: int) -> None:
+    """Launches on these buffers."""
+    if pointers != self._pointers:
+      self._addresses = self._bound.addresses(pointers)
+      self._pointers = pointers
+      self._point(0)
+    for i in self._zeroed:
+      if self._sizes[i]:
+        runtime.fill_zero(self._device, self._addresses[i], self._sizes[i], stream)
+    if self._launch is None:  # an empty launch
+      return
+    handle = call_lib.external_stream(self._device, stream) if stream else None
+    if self._entries == 1:
+      self._launch.launch(handle)
+      return
+    for entry in range(self._entries):
+      self._point(entry)
+      self._launch.launch(handle)
+
+  def _point(self, entry: int) -> None:
+    """Sets the pointers of the recorded launch to those of a batch entry."""
+    for parameter, i in self._slots:
+      parameter.data = self._addresses[i] + entry * (self._sizes[i] // max(1, self._entries))
+
+  def _entry_arrays(self) -> list[wp.array]:
+    bound = self._bound
+    shapes = bound.shapes if self._entries == 1 else _entry_shapes(bound)
+    return [
+      wp.array(ptr=b.data or None, dtype=arg.type.dtype, shape=shape, device=self._device)
+      for arg, b, shape in zip(bound.args, bound.buffers, shapes, strict=True)
+    ]
+
+  def _parameters(self, values: Mapping[str, Any]) -> list[tuple[Any, int]]:
+    """Returns the array descriptors of the launch, each with the index of its argument."""
+    if self._launch is None:
+      return []
+    index = {arg.name: i for i, arg in enumerate(self._bound.args)}
+    names = [arg.label for arg in self._plan.kernel.adj.args]
+    names += list(self._plan.adjoint or ())
+    pairs = zip(self._launch.params[1:], names, strict=True)
+    return [(parameter, index[name]) for parameter, name in pairs if name in index]
+
+
+def _entry_shapes(bound: binding.Binding) -> list[tuple[int, ...]]:
+  """Returns the Warp shapes of one batch entry."""
+  return [
+    tuple(b.shape[len(b.shape) - arg.jax_ndim :][: arg.warp_ndim])
+    for arg, b in zip(bound.args, bound.buffers, strict=True)
+  ]
+
+
+def _record(
+  plan: Plan, device: wp.Device, *, dims: tuple[int, ...], values: Mapping[str, Any]
+) -> wp.Launch | None:
+  """Returns the recorded launch, None if it has no threads."""
+  options: dict[str, Any] = {}
+  if plan.adjoint is not None:
+    options["adjoint"] = True
+    options["adj_inputs"] = [
+      _gradient(arg.type, values.get(name) if name else None)
+      for arg, name in zip(plan.kernel.adj.args, plan.adjoint, strict=True)
+    ]
+  launch = wp.launch(
+    plan.kernel,
+    dim=dims,
+    inputs=[values[arg.label] for arg in plan.kernel.adj.args],
+    device=device,
+    block_dim=plan.block_dim,
+    record_cmd=True,
+    record_tape=False,
+    **options,
+  )
+  if launch is None and int(np.prod(dims)):
+    raise RuntimeError(f"kernel {plan.kernel.key} could not be built for {device}")
+  return launch
+
+
+def _gradient(type: Any, array: wp.array | None) -> Any:
+  return array if isinstance(type, wp.array) else type(0)

@@ -10,6 +10,7 @@ import mujoco
 import mujoco_warp as mjw
 import numpy as np
 import warp as wp
+from mujoco_warp import IntegratorType
 from mujoco_warp._src import math as mjw_math
 from mujoco_warp._src import types as mjw_types
 
@@ -17,7 +18,16 @@ from mjx_warp_ffi.mjx.warp import fields
 
 _MAXVAL = wp.constant(float(mujoco.mjMAXVAL))
 _IS_CONSTRAINT = wp.constant(int(mjw_types.ContactType.CONSTRAINT))
+_NEFC = wp.constant(int(mjw_types.OverflowType.NEFC))
+_BROADPHASE = wp.constant(int(mjw_types.OverflowType.BROADPHASE))
 _NARROWPHASE = wp.constant(int(mjw_types.OverflowType.NARROWPHASE))
+_BADQPOS = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQPOS))
+_BADQVEL = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQVEL))
+_BADQACC = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQACC))
+
+# What is counted, by its place in the array of peaks.
+PEAKS = ("contacts_of_a_world", "rows_of_a_world", "contacts", "pairs")
+_PEAK_WORLD, _PEAK_ROWS, _PEAK_CONTACTS, _PEAK_PAIRS = (wp.constant(i) for i in range(4))
 
 
 @wp.struct
@@ -81,17 +91,14 @@ def _sort_contacts(
   collision: wp.array[int],
   listed: wp.array2d[int],
   order: wp.array2d[int],
-  overflow: wp.array[int],
 ):
   world, i = wp.tid()
-  if i == 0 and ncon[world] > listed.shape[1]:
-    overflow[world] = overflow[world] | _NARROWPHASE
   n = wp.min(ncon[world], listed.shape[1])
   if i >= n:
     return
   c = listed[world, i]
   g = geom[c]
-  rank = int(0)
+  rank = wp.int32(0)
   for k in range(n):
     e = listed[world, k]
     h = geom[e]
@@ -125,20 +132,93 @@ def _copy_contacts(
     dst[world, i, column.word] = column.padding
 
 
-@wp.kernel(enable_backward=False)
-def _flag_bad_values(
-  values: wp.array2d[float],
-  bit: int,
-  warning: wp.array[int],
-):
-  world = wp.tid()
-  bad = bool(False)
+@wp.func
+def _is_bad(values: wp.array2d[float], world: int):
   for i in range(values.shape[1]):
     x = values[world, i]
     if not (x > -_MAXVAL and x < _MAXVAL):  # NaN too: no comparison with it holds
-      bad = True
-  if bad:
-    warning[world] = warning[world] | bit
+      return True
+  return False
+
+
+@wp.kernel(enable_backward=False)
+def _begin(
+  qpos: wp.array2d[float],
+  qvel: wp.array2d[float],
+  warning: wp.array[int],
+  bad: wp.array[bool],
+  ncon: wp.array[int],
+  nefc: wp.array[int],
+  lost: wp.array[int],
+):
+  world = wp.tid()
+  bad_position = _is_bad(qpos, world)
+  bad_velocity = _is_bad(qvel, world)
+  if bad_position:
+    warning[world] = warning[world] | _BADQPOS
+  if bad_velocity:
+    warning[world] = warning[world] | _BADQVEL
+  bad[world] = bad_position or bad_velocity
+  ncon[world] = 0
+  nefc[world] = 0  # stale from the last call until rows are made
+  if world == 0:
+    lost[0] = 0
+
+
+@wp.kernel(enable_backward=False)
+def _watch_pools(
+  naconmax: int,
+  ncollision: wp.array[int],
+  nacon: wp.array[int],
+  lost: wp.array[int],
+  peaks: wp.array[int],
+):
+  pairs = ncollision[0]
+  contacts = nacon[0]
+  wp.atomic_max(peaks, _PEAK_PAIRS, pairs)
+  wp.atomic_max(peaks, _PEAK_CONTACTS, contacts)
+  if pairs > naconmax:
+    lost[0] = lost[0] | _BROADPHASE
+  if contacts > naconmax:
+    lost[0] = lost[0] | _NARROWPHASE
+    nacon[0] = naconmax  # some kernels of mujoco_warp index the pool with it unchecked
+
+
+@wp.kernel(enable_backward=False)
+def _watch_rows(
+  nefc: wp.array[int],
+  njmax: int,
+  overflow: wp.array[int],
+  peaks: wp.array[int],
+):
+  world = wp.tid()
+  rows = nefc[world]
+  if rows > peaks[_PEAK_ROWS]:  # most worlds need no atomic
+    wp.atomic_max(peaks, _PEAK_ROWS, rows)
+  if rows > njmax:
+    overflow[world] = overflow[world] | _NEFC
+
+
+@wp.kernel(enable_backward=False)
+def _end(
+  qacc: wp.array2d[float],
+  warning: wp.array[int],
+  ncon: wp.array[int],
+  nconmax: int,
+  lost: wp.array[int],
+  overflow: wp.array[int],
+  peaks: wp.array[int],
+):
+  world = wp.tid()
+  if _is_bad(qacc, world):
+    warning[world] = warning[world] | _BADQACC
+  bits = lost[0]  # a full pool may have dropped contacts of any world
+  n = ncon[world]
+  if n > nconmax:
+    bits = bits | _NARROWPHASE
+  if n > peaks[_PEAK_WORLD]:
+    wp.atomic_max(peaks, _PEAK_WORLD, n)
+  overflow[world] = overflow[world] | bits
 
 
 class StaticGeoms:
@@ -149,6 +229,7 @@ class StaticGeoms:
   """
 
   def __init__(self, mj_model: mujoco.MjModel):
+    """Finds the geoms."""
     body = mj_model.geom_bodyid
     welded = mj_model.body_weldid[body] == 0
     fixed = mj_model.body_mocapid[mj_model.body_rootid[body]] == -1
@@ -174,16 +255,20 @@ class WorldContacts:
   They are sorted by geoms, so that neither thread timing nor the other worlds show.
 
   Attributes:
+    nconmax: contacts of a world that the arrays hold.
     ncon: number of contacts of each world, (nworld,).
+    order: indices in the pool of the contacts of each world, (nworld, nconmax).
     arrays: by field name, (nworld, nconmax, ...).
   """
 
   PADDING = {"dist": 1.0, "geom": -1, "flex": -1, "elem": -1, "vert": -1, "efc_address": -1}
 
   def __init__(self, d: mjw.Data, nconmax: int):
+    """Allocates the arrays."""
     self._d = d
+    self.nconmax = nconmax
     self._listed = wp.zeros((d.nworld, nconmax), dtype=int)
-    self._order = wp.zeros((d.nworld, nconmax), dtype=int)
+    self.order = wp.zeros((d.nworld, nconmax), dtype=int)
     self.ncon = wp.zeros(d.nworld, dtype=int)
     self.arrays = {}
     columns = []
@@ -204,9 +289,8 @@ class WorldContacts:
     self._columns = wp.array(columns, dtype=Column)
 
   def launch(self) -> None:
-    """Fills `ncon` and `arrays`, and flags the worlds whose contacts do not all fit."""
+    """Fills `arrays` and adds to `ncon`, which must be zero."""
     d, con = self._d, self._d.contact
-    self.ncon.zero_()
     if not self._columns.size:
       return
     wp.launch(
@@ -219,17 +303,68 @@ class WorldContacts:
       _sort_contacts,
       dim=self._listed.shape,
       inputs=[self.ncon, con.geom, con.geomcollisionid, self._listed],
-      outputs=[self._order, d.overflow],
+      outputs=[self.order],
     )
     wp.launch(
       _copy_contacts,
       dim=(*self._listed.shape, self._columns.size),
-      inputs=[self.ncon, self._order, d.naconmax, self._columns],
+      inputs=[self.ncon, self.order, d.naconmax, self._columns],
     )
 
 
-def flag_bad_values(values: wp.array, kind: mujoco.mjtWarning, warning: wp.array) -> None:
-  """Sets the bit of a warning in each world where a value is huge or not a number."""
-  wp.launch(
-    _flag_bad_values, dim=values.shape[0], inputs=[values, 1 << int(kind)], outputs=[warning]
-  )
+class Watch:
+  """Watches for bad states and full capacities, and keeps the largest counts.
+
+  Attributes:
+    warning: mjWARN_* bits of each world.
+    bad: worlds whose position or velocity was bad when the call began.
+  """
+
+  def __init__(self, d: mjw.Data, contacts: WorldContacts, peaks: wp.array):
+    """Watches `d`; `peaks` may be shared."""
+    self._d = d
+    self._contacts = contacts
+    self._peaks = peaks
+    self._lost = wp.zeros(1, dtype=int)
+    self.warning = wp.zeros(d.nworld, dtype=int)
+    self.bad = wp.zeros(d.nworld, dtype=bool)
+
+  def begin(self) -> None:
+    """Flags bad positions and velocities, and zeroes the counts; before the physics."""
+    d = self._d
+    wp.launch(
+      _begin,
+      dim=d.nworld,
+      inputs=[d.qpos, d.qvel],
+      outputs=[self.warning, self.bad, self._contacts.ncon, d.nefc, self._lost],
+    )
+
+  def collided(self, m: mjw.Model, d: mjw.Data) -> None:
+    """Notes what the pools lost, after each collision detection (mujoco_warp calls it)."""
+    if m.opt.integrator == IntegratorType.RK4:
+      self._rows()  # of the stage before
+    wp.launch(
+      _watch_pools,
+      dim=1,
+      inputs=[d.naconmax, d.ncollision, d.nacon],
+      outputs=[self._lost, self._peaks],
+    )
+
+  def end(self) -> None:
+    """Flags bad accelerations and the worlds that lost something; after the contacts."""
+    d = self._d
+    self._rows()
+    wp.launch(
+      _end,
+      dim=d.nworld,
+      inputs=[
+        *(d.qacc, self.warning, self._contacts.ncon, self._contacts.nconmax),
+        *(self._lost, d.overflow, self._peaks),
+      ],
+    )
+
+  def _rows(self) -> None:
+    d = self._d
+    wp.launch(
+      _watch_rows, dim=d.nworld, inputs=[d.nefc, d.njmax], outputs=[d.overflow, self._peaks]
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -48,17 +49,23 @@ class Workspace:
     m: mujoco_warp's Model.
     d: mujoco_warp's Data.
     contacts: contacts by world.
-    warning: mjWARN_* bits by world.
+    watch: bad states and full capacities.
+    memo: arrays that a function prepares in its first run, before it is captured.
   """
 
   def __init__(self, plan: Plan):
+    """Allocates the buffers."""
     self.plan = plan
+    self.memo: dict[str, wp.array] = {}
     mj_model = plan.spec.mj_model
     self.m = _make_model(plan)
     self.d = _make_data(plan)
     self.static_geoms = kernels.StaticGeoms(mj_model)
     self.contacts = kernels.WorldContacts(self.d, plan.sizes.nconmax)
-    self.warning = wp.zeros(plan.nworld, dtype=int)
+    self.watch = kernels.Watch(
+      self.d, self.contacts, peaks_of(plan.spec.structure, self.d.qpos.device.alias)
+    )
+    self.m.callback.contactfilter = self.watch.collided
 
   def leaf(self, name: str) -> wp.array:
     """The array that holds a leaf of Model."""
@@ -69,18 +76,25 @@ class Workspace:
     """The array that holds a field of Data, or of its contacts under `contact.`."""
     if name.startswith("contact."):
       return self.contacts.arrays[name.removeprefix("contact.")]
-    own = {"ncon": self.contacts.ncon, "warning": self.warning}
+    own = {"ncon": self.contacts.ncon, "warning": self.watch.warning}
     return own[name] if name in own else getattr(self.d, name)
 
   def run(self, function: Callable[[mjw.Model, mjw.Data], None]) -> None:
     """Runs a function of mujoco_warp and what belongs around it; can be captured."""
-    warn = mujoco.mjtWarning
-    kernels.flag_bad_values(self.d.qpos, warn.mjWARN_BADQPOS, self.warning)
-    kernels.flag_bad_values(self.d.qvel, warn.mjWARN_BADQVEL, self.warning)
+    self.watch.begin()
     self.static_geoms.launch(self.m, self.d)
     function(self.m, self.d)
-    kernels.flag_bad_values(self.d.qacc, warn.mjWARN_BADQACC, self.warning)
     self.contacts.launch()
+    self.watch.end()
+
+
+@functools.lru_cache(maxsize=256)
+def peaks_of(structure: str, device: str) -> wp.array:
+  """The largest counts so far (`kernels.PEAKS`) of models of a structure on a Warp device.
+
+  They outlive the workspaces, which may be evicted while the numbers are still of interest.
+  """
+  return wp.zeros(len(kernels.PEAKS), dtype=int, device=device)
 
 
 def _make_model(plan: Plan) -> mjw.Model:

@@ -94,7 +94,7 @@ class Computed:
       batched = frozenset(signature.leaves[i] for i in rows)
       nworld = arrays[len(signature.leaves)].shape[0]
       plan = Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched)
-      return ffi.launch(self.function, signature, plan, arrays)
+      return ffi.launch(self.function, signature, plan=plan, arrays=arrays)
 
     results = batching.batched(over_worlds, len(signature.leaves))(*values)
     return tuple(x[0] for x in results)

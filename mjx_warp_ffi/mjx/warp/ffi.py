@@ -86,7 +86,7 @@ class Array:
   @property
   def field(self) -> fields.Field:
     """The array as a field, whose shape and dtype are those that JAX sees."""
-    return fields.field(self.name, self.sizes, self.dtype)
+    return fields.field(self.name, self.sizes, dtype=self.dtype)
 
 
 @struct.dataclass
@@ -170,7 +170,7 @@ class Staged:
       batched = frozenset(signature.leaves[i] for i in rows)
       nworld = arrays[len(signature.leaves)].shape[0]
       plan = Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched, m.autoreset)
-      return launch(lambda w: w.run(self.function), signature, plan, arrays)
+      return launch(lambda w: w.run(self.function), signature, plan=plan, arrays=arrays)
 
     results = batching.batched(over_worlds, len(signature.leaves))(*args)
     return {name: x[0] for name, x in zip(signature.outputs, results, strict=True)}
@@ -231,9 +231,9 @@ def staged_leaf(m: Model, name: str) -> jax.Array:
 
 
 def launch(
-  run: Callable[..., None], signature: Signature, plan: Plan, arrays: batching.Arrays
+  run: Callable[..., None], signature: Signature, *, plan: Plan, arrays: batching.Arrays
 ) -> batching.Arrays:
-  """One FFI call for all worlds."""
+  """One FFI call for all worlds: `run(workspace, *arguments, *results)` between the copies."""
   extent = Extent(plan.spec.mj_model, plan.sizes)
   outputs = [FIELDS[n] for n in signature.outputs] + [r.field for r in signature.results]
   results = [jax.ShapeDtypeStruct((plan.nworld, *f.shape(extent)), f.dtype) for f in outputs]

@@ -53,8 +53,9 @@ def array_fields(cls: type, prefix: str = "") -> Iterator[tuple[str, tuple[str |
       yield prefix + field.name, shape, field.type.dtype
 
 
-def field(name: str, sizes: tuple[str | int, ...], dtype: Any) -> Field:
+def field(name: str, sizes: tuple[str | int, ...], *, dtype: Any) -> Field:
   """The field of an array with a Warp dtype."""
+  dtype = {int: wp.int32, float: wp.float32}.get(dtype, dtype)
   scalar = getattr(dtype, "_wp_scalar_type_", dtype)
   item = tuple(getattr(dtype, "_shape_", ()))
   return Field(name, sizes, item, np.dtype(wp.dtype_to_numpy(scalar)))
@@ -88,7 +89,7 @@ def model_leaves() -> tuple[Field, ...]:
   leaves = []
   for name, dims, dtype in array_fields(Model):
     if dims[:1] == ("*",) and not name.endswith(_ADDRESSES):
-      leaves.append(field(_LEAF_OF_TARGET.get(name, name), dims[1:], dtype))
+      leaves.append(field(_LEAF_OF_TARGET.get(name, name), dims[1:], dtype=dtype))
   return tuple(leaves)
 
 
@@ -128,7 +129,7 @@ def data_fields() -> tuple[Field, ...]:
     public = name == "overflow" or hasattr(mujoco.MjData, name)
     known = dims[:1] == ("nworld",) and all(not isinstance(s, str) or s in _SIZES for s in dims[1:])
     if public and known and not name.startswith(_SCRATCH):
-      fields.append(field(name, dims[1:], dtype))
+      fields.append(field(name, dims[1:], dtype=dtype))
   return tuple(fields)
 
 
@@ -142,7 +143,7 @@ def contact_fields() -> tuple[Field, ...]:
       continue
     # a contact's first row stands for all of them, which are consecutive, as in mjContact
     kept = ("nconmax",) if name == "efc_address" else ("nconmax", *dims[1:])
-    fields.append(field(name, kept, dtype))
+    fields.append(field(name, kept, dtype=dtype))
   return tuple(fields)
 
 

@@ -36,3 +36,8 @@ def default_nconmax(mj_model: mujoco.MjModel, mj_data: mujoco.MjData | None = No
 def default_njmax(mj_model: mujoco.MjModel, mj_data: mujoco.MjData | None = None) -> int:
   """Constraint rows of one world that suffice for most models of this kind."""
   return mjw_io._default_njmax(mj_model, mj_data)
+
+
+def is_sparse(mj_model: mujoco.MjModel) -> bool:
+  """Whether mujoco_warp keeps the constraint Jacobian of a model sparse."""
+  return mjw_io.is_sparse(mj_model)

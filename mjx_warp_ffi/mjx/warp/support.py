@@ -1,0 +1,183 @@
+"""What mujoco_warp holds packed or on request: matrices, constraint rows, contact forces, rays."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import mujoco_warp as mjw
+import warp as wp
+from mujoco_warp._src import derivative as mjw_derivative
+from mujoco_warp._src import types as mjw_types
+
+from mjx_warp_ffi.mjx.types import Model
+from mjx_warp_ffi.mjx.warp import support_kernels as kernels
+from mjx_warp_ffi.mjx.warp.computed import Computed
+from mjx_warp_ffi.mjx.warp.ffi import Array
+from mjx_warp_ffi.mjx.warp.stages import ACTUATION, SOLVE, chain, mass_matrix
+from mjx_warp_ffi.mjx.warp.workspace import Workspace
+
+# The poses, axes and inertias that matrices are made of.
+_POSES = (
+  *("xpos", "xquat", "xmat", "xipos", "ximat", "subtree_com", "cdof", "cinert"),
+  *("geom_xpos", "geom_xmat", "site_xpos", "site_xmat"),
+)
+
+
+def _poses(m: Model) -> tuple[str, ...]:
+  return _POSES
+
+
+def _full_m(w: Workspace, out: wp.array) -> None:
+  m, d = w.m, w.d
+  mjw.tendon(m, d)
+  mass_matrix(m, d)
+  out.zero_()
+  wp.launch(
+    kernels._symmetric,
+    dim=(d.nworld, m.nv),
+    inputs=[m.M_rownnz, m.M_rowadr, m.M_colind, d.M, m.opt.timestep, False],
+    outputs=[out],
+  )
+
+
+def _tendon_jacobian(w: Workspace, out: wp.array) -> None:
+  m, d = w.m, w.d
+  mjw.tendon(m, d)
+  out.zero_()
+  wp.launch(
+    kernels._shared_pattern,
+    dim=(d.nworld, m.ntendon),
+    inputs=[m.ten_J_rownnz, m.ten_J_rowadr, m.ten_J_colind, d.ten_J],
+    outputs=[out],
+  )
+
+
+def _actuator_moment(w: Workspace, out: wp.array) -> None:
+  m, d = w.m, w.d
+  w.run(mjw.fwd_position)
+  out.zero_()
+  wp.launch(
+    kernels._own_pattern,
+    dim=(d.nworld, m.nactuator),
+    inputs=[d.moment_rownnz, d.moment_rowadr, d.moment_colind, d.actuator_moment],
+    outputs=[out],
+  )
+
+
+def _deriv_smooth_vel(w: Workspace, out: wp.array) -> None:
+  m, d = w.m, w.d
+  w.run(chain(*ACTUATION))
+  packed = wp.empty_like(d.M)
+  # it makes M - h D: with a zero M, D is left without the rounding of M
+  mjw_derivative.deriv_smooth_vel(m, dataclasses.replace(d, M=wp.zeros_like(d.M)), packed)
+  out.zero_()
+  wp.launch(
+    kernels._symmetric,
+    dim=(d.nworld, m.nv),
+    inputs=[m.M_rownnz, m.M_rowadr, m.M_colind, packed, m.opt.timestep, True],
+    outputs=[out],
+  )
+
+
+def _contact_force(w: Workspace, out: wp.array, *, world_frame: bool) -> None:
+  w.run(chain(*SOLVE))
+  m, d = w.m, w.d
+  con = d.contact
+  wp.launch(
+    kernels._forces,
+    dim=out.shape,
+    inputs=[
+      *(m.opt.cone, con.frame, con.friction, con.dim, con.efc_address, con.adhesion),
+      *(d.efc.force, d.njmax, d.nacon, w.contacts.ncon, w.contacts.order, world_frame),
+    ],
+    outputs=[out],
+  )
+
+
+_VALUES = ("pos", "margin", "D", "vel", "aref", "frictionloss", "force")
+ROWS = (
+  *(Array(n, (), int) for n in ("nefc", "ne", "nf", "nl")),
+  *(Array(n, ("njmax",), int) for n in ("type", "id", "state")),
+  *(Array(n, ("njmax",)) for n in _VALUES),
+  Array("J", ("njmax", "nv")),
+)
+
+
+def _constraint_rows(w: Workspace, *results: wp.array) -> None:
+  w.run(chain(*SOLVE))
+  m, d, out = w.m, w.d, dict(zip((a.name for a in ROWS), results, strict=True))
+  for name in ("nefc", "ne", "nf", "nl"):
+    wp.copy(out[name], getattr(d, name))
+  dim = (d.nworld, d.njmax)
+  for name in ("type", "id", "state"):
+    wp.launch(kernels._row_labels, dim, [d.nefc, getattr(d.efc, name)], [out[name]])
+  for name in _VALUES:
+    wp.launch(kernels._row_values, dim, [d.nefc, getattr(d.efc, name)], [out[name]])
+  wp.launch(
+    kernels._contact_labels,
+    dim=w.contacts.order.shape,
+    inputs=[w.contacts.ncon, w.contacts.order, d.contact.efc_address],
+    outputs=[out["id"]],
+  )
+  out["J"].zero_()
+  efc = d.efc
+  wp.launch(
+    kernels._row_jacobian,
+    dim=dim,
+    inputs=[d.nefc, m.is_sparse, m.nv, efc.J_rownnz, efc.J_rowadr, efc.J_colind, efc.J],
+    outputs=[out["J"]],
+  )
+
+
+def _rays(w: Workspace, *arrays: wp.array, geoms: frozenset[int], ngeom: int) -> None:
+  pnt, vec, dist, geomid, normal = arrays
+  if "geom_group" not in w.memo:  # in the first run, which is not captured
+    w.memo["geom_group"] = wp.array([g not in geoms for g in range(ngeom)], dtype=int)
+    w.memo["bodyexclude"] = wp.full(pnt.shape[1], -1, dtype=int)
+  w.static_geoms.launch(w.m, w.d)
+  m = dataclasses.replace(w.m, geom_group=w.memo["geom_group"])
+  first_group = mjw_types.vec6(1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+  mjw.rays(m, w.d, pnt, vec, first_group, True, w.memo["bodyexclude"], dist, geomid, normal)
+
+
+full_m = Computed(_full_m, "full_m", (Array("M", ("nv", "nv")),), reads=_poses)
+tendon_jacobian = Computed(
+  _tendon_jacobian, "tendon_jacobian", (Array("ten_J", ("ntendon", "nv")),), reads=_poses
+)
+actuator_moment = Computed(
+  _actuator_moment, "actuator_moment", (Array("moment", ("nactuator", "nv")),), rows=True
+)
+deriv_smooth_vel = Computed(
+  _deriv_smooth_vel, "deriv_smooth_vel", (Array("qDeriv", ("nv", "nv")),), rows=True
+)
+constraint_rows = Computed(_constraint_rows, "constraint_rows", ROWS, rows=True)
+
+
+@functools.cache
+def contact_force(world_frame: bool) -> Computed:
+  """The function that gives the force of every contact, in the contact's or the world's frame."""
+  return Computed(
+    functools.partial(_contact_force, world_frame=world_frame),
+    "contact_force",
+    (Array("force", ("nconmax",), wp.spatial_vector),),
+    static=(world_frame,),
+    rows=True,
+  )
+
+
+@functools.lru_cache(maxsize=64)
+def rays(geoms: frozenset[int], ngeom: int) -> Computed:
+  """The function that intersects rays with some of the geoms, of which there are `ngeom`."""
+  return Computed(
+    functools.partial(_rays, geoms=geoms, ngeom=ngeom),
+    "rays",
+    (
+      Array("dist", ("nray",)),
+      Array("geomid", ("nray",), int),
+      Array("normal", ("nray",), wp.vec3),
+    ),
+    arguments=(Array("pnt", ("nray",), wp.vec3), Array("vec", ("nray",), wp.vec3)),
+    reads=lambda m: ("geom_xpos", "geom_xmat"),
+    static=(tuple(sorted(geoms)),),
+  )

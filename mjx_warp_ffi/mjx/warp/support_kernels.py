@@ -1,0 +1,153 @@
+"""Kernels that lay out what mujoco_warp holds packed: matrices, constraint rows, contact forces."""
+
+# ruff: noqa: D103 - kernels are described by the functions that launch them
+
+from __future__ import annotations
+
+import warp as wp
+from mujoco_warp._src import support as mjw_support
+from mujoco_warp._src import types as mjw_types
+
+
+@wp.kernel(enable_backward=False)
+def _symmetric(
+  rownnz: wp.array[int],
+  rowadr: wp.array[int],
+  colind: wp.array[int],
+  packed: wp.array2d[float],
+  timestep: wp.array[float],
+  is_rate: bool,
+  out: wp.array3d[float],
+):
+  world, i = wp.tid()
+  factor = 1.0
+  if is_rate:
+    factor = -1.0 / timestep[world % timestep.shape[0]]
+  for k in range(rownnz[i]):
+    adr = rowadr[i] + k
+    j = colind[adr]
+    value = packed[world, adr] * factor
+    out[world, i, j] = value
+    out[world, j, i] = value
+
+
+@wp.kernel(enable_backward=False)
+def _shared_pattern(
+  rownnz: wp.array[int],
+  rowadr: wp.array[int],
+  colind: wp.array[int],
+  packed: wp.array2d[float],
+  out: wp.array3d[float],
+):
+  world, i = wp.tid()
+  for k in range(rownnz[i]):
+    adr = rowadr[i] + k
+    out[world, i, colind[adr]] = packed[world, adr]
+
+
+@wp.kernel(enable_backward=False)
+def _own_pattern(
+  rownnz: wp.array2d[int],
+  rowadr: wp.array2d[int],
+  colind: wp.array2d[int],
+  packed: wp.array2d[float],
+  out: wp.array3d[float],
+):
+  world, i = wp.tid()
+  for k in range(rownnz[world, i]):
+    adr = rowadr[world, i] + k
+    out[world, i, colind[world, adr]] = packed[world, adr]
+
+
+@wp.kernel(enable_backward=False)
+def _row_jacobian(
+  nefc: wp.array[int],
+  is_sparse: bool,
+  nv: int,
+  rownnz: wp.array2d[int],
+  rowadr: wp.array2d[int],
+  colind: wp.array3d[int],
+  packed: wp.array3d[float],
+  out: wp.array3d[float],
+):
+  world, row = wp.tid()
+  if row >= nefc[world]:
+    return
+  if is_sparse:
+    for k in range(rownnz[world, row]):
+      adr = rowadr[world, row] + k
+      out[world, row, colind[world, 0, adr]] = packed[world, 0, adr]
+  else:
+    for j in range(nv):
+      out[world, row, j] = packed[world, row, j]
+
+
+@wp.kernel(enable_backward=False)
+def _row_values(nefc: wp.array[int], packed: wp.array2d[float], out: wp.array2d[float]):
+  world, row = wp.tid()
+  if row < nefc[world]:
+    out[world, row] = packed[world, row]
+  else:
+    out[world, row] = 0.0
+
+
+@wp.kernel(enable_backward=False)
+def _row_labels(nefc: wp.array[int], packed: wp.array2d[int], out: wp.array2d[int]):
+  world, row = wp.tid()
+  if row < nefc[world]:
+    out[world, row] = packed[world, row]
+  else:
+    out[world, row] = -1
+
+
+@wp.kernel(enable_backward=False)
+def _contact_labels(
+  ncon: wp.array[int],
+  order: wp.array2d[int],
+  efc_address: wp.array2d[int],
+  out: wp.array2d[int],
+):
+  world, i = wp.tid()
+  if i >= ncon[world]:
+    return
+  c = order[world, i]
+  for k in range(efc_address.shape[1]):
+    row = efc_address[c, k]
+    if row >= 0 and row < out.shape[1]:
+      out[world, row] = i
+
+
+@wp.kernel(enable_backward=False)
+def _forces(
+  cone: int,
+  frame: wp.array[wp.mat33],
+  friction: wp.array[mjw_types.vec5],
+  condim: wp.array[int],
+  efc_address: wp.array2d[int],
+  adhesion: wp.array[float],
+  force: wp.array2d[float],
+  njmax: int,
+  nacon: wp.array[int],
+  ncon: wp.array[int],
+  order: wp.array2d[int],
+  world_frame: bool,
+  out: wp.array2d[wp.spatial_vector],
+):
+  world, i = wp.tid()
+  result = wp.spatial_vector()
+  if i < ncon[world]:
+    result = mjw_support.contact_force_fn(
+      cone,
+      frame,
+      friction,
+      condim,
+      efc_address,
+      adhesion,
+      force,
+      njmax,
+      nacon,
+      world,
+      order[world, i],
+      world_frame,
+    )
+  out[world, i] = result

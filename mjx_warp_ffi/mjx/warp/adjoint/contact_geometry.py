@@ -191,6 +191,7 @@ def _pool(m: mjw.Model, d: mjw.Data) -> Pool:
   pool.dist = d.contact.dist
   pool.pos = d.contact.pos
   pool.frame = d.contact.frame
+  pool.margin = d.contact.includemargin
   pool.code = wp.zeros(d.naconmax, dtype=int, device=d.nacon.device)
   pool.geom_type = m.geom_type
   return pool

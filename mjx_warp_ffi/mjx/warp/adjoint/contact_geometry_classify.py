@@ -72,6 +72,7 @@ class Side:
 
   geom: Geom
   data: int
+  margin: float
   w: wp.vec3
   n: wp.vec3
 
@@ -240,6 +241,8 @@ def _best_clipped(
     fb = _incident(b, s, vb, how)
     if which == 0 and how != CORNER:
       fb.normal = facing(b.geom, s, b.data, vb, b.n, True).normal
+    if b.geom.kind == _CAPSULE:
+      fb.pad = 0.5 * b.margin
     if fa.kind == FACE and fb.kind != NONE:
       rule = CLIPPED + 3 * which + how
       score = _mismatch(clipped_contact(a.geom, b.geom, fa, fb, rule, hint), truth, length)
@@ -256,11 +259,12 @@ def _best_clipped(
 
 
 @wp.func
-def _side(geom: Geom, data: int, w: wp.vec3, n: wp.vec3) -> Side:
+def _side(geom: Geom, data: int, margin: float, w: wp.vec3, n: wp.vec3) -> Side:
   """A Side from world coordinates."""
   side = Side()
   side.geom = geom
   side.data = data
+  side.margin = margin
   side.w = wp.transpose(geom.rot) @ (w - geom.pos)
   side.n = wp.transpose(geom.rot) @ n
   return side
@@ -319,8 +323,8 @@ def classify_contacts(
   half = truth.frame[0] * (0.5 * truth.dist)
   wa = truth.pos - half
   wb = truth.pos + half
-  a = _side(ga, surfaces.geom_dataid[mesh_row, g[0]], wa, truth.frame[0])
-  b = _side(gb, surfaces.geom_dataid[mesh_row, g[1]], wb, -truth.frame[0])
+  a = _side(ga, surfaces.geom_dataid[mesh_row, g[0]], pool.margin[i], wa, truth.frame[0])
+  b = _side(gb, surfaces.geom_dataid[mesh_row, g[1]], pool.margin[i], wb, -truth.frame[0])
   length = wp.length(b.w)
   if kind_a != _PLANE:
     length = wp.min(length, wp.length(a.w)) + 0.01 * length

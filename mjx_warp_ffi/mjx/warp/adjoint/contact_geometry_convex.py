@@ -110,8 +110,9 @@ def _side_offset(a: Geom, b: Geom, fa: Feature, fb: Feature, hint: Hint) -> wp.v
     n = wp.normalize(cross)
   across = n - b.axis * wp.dot(b.axis, n)
   if b.kind == _CYLINDER:
-    across = wp.normalize(across)
-  return across * b.size[0]
+    return wp.normalize(across) * b.size[0]
+  # a capsule's line is that of the inflated capsule, taken back along the normal of the face
+  return across * (b.size[0] + fb.pad) + a.rot @ fa.normal * fb.pad
 
 
 @wp.func

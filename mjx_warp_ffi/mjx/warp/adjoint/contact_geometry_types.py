@@ -14,6 +14,7 @@ class Pool:
   dist: wp.array[float]
   pos: wp.array[wp.vec3]
   frame: wp.array[wp.mat33]
+  margin: wp.array[float]
   code: wp.array[int]
   geom_type: wp.array[int]
 

@@ -15,6 +15,7 @@ from mujoco_warp._src.types import DisableBit
 
 from mjx_warp_ffi.mjx.warp.adjoint import (
   actuators,
+  contacts,
   integrate,
   nodes,
   rows,
@@ -83,6 +84,7 @@ class StepAdjoint:
   def _allocate(self) -> None:
     m, d = self.m, self.d
     has_rows = supported.has_rows(m, d)
+    self.geometry = supported.contact_geometry(self.mjm, m, d=d) if has_rows else None
     self._has_welds = has_rows and m.eq_connect_adr.size + m.eq_wld_adr.size > 0
     second = self.integrate and solve.has_second_solve(m)
     self.implicitfast = second and solve.implicitfast(m)
@@ -141,6 +143,8 @@ class StepAdjoint:
       rows.record(self, made, equalities)
       if self._has_welds:
         welds.record(self, made, equalities)
+      if self.geometry:
+        contacts.record(self, made)
 
   def _make_integration(self) -> integrate.Integration:
     m, d = self.m, self.d

@@ -16,6 +16,9 @@ from mujoco_warp._src.types import (
   TrnType,
 )
 
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry import ContactGeometry
+
+_MESSAGE = "no analytic gradient for: {}. Differences have one: gradient='fd'"
 _INTEGRATORS = (IntegratorType.EULER, IntegratorType.IMPLICITFAST)
 
 
@@ -30,6 +33,17 @@ def parameter(m: mjw.Model, name: str) -> wp.array:
 def has_rows(m: mjw.Model, d: mjw.Data) -> bool:
   """Whether constraint rows can exist."""
   return d.njmax > 0 and not m.opt.disableflags & DisableBit.CONSTRAINT
+
+
+def contact_geometry(mjm: mujoco.MjModel, m: mjw.Model, *, d: mjw.Data) -> ContactGeometry | None:
+  """The differentiable geometry of the contacts, None where there can be no contact."""
+  off = DisableBit.CONTACT | DisableBit.CONSTRAINT
+  if m.opt.disableflags & off or d.naconmax == 0 or not sum(m.geom_pair_type_count):
+    return None
+  geometry = ContactGeometry(mjm, m, d)
+  if geometry.unsupported:
+    raise NotImplementedError(_MESSAGE.format(f"contacts {', '.join(geometry.unsupported)}"))
+  return geometry
 
 
 def _features(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
@@ -100,6 +114,4 @@ def check(mjm: mujoco.MjModel, m: mjw.Model, *, d: mjw.Data) -> None:
   """Raises NotImplementedError if the model has a feature without a rule."""
   found = list(_features(mjm, m))
   if found:
-    raise NotImplementedError(
-      f"no analytic gradient for: {', '.join(found)}. Differences have one: gradient='fd'"
-    )
+    raise NotImplementedError(_MESSAGE.format(", ".join(found)))

@@ -134,10 +134,21 @@ class Tape:
     self._structs[id(out)] = (out, struct(), fields)
     return out
 
-  def launch(self, kernel: wp.Kernel, dim: Any, *, inputs: Sequence, outputs: Sequence) -> None:
-    """Records a kernel that writes arrays with gradients."""
-    seeds = [None for _ in outputs]
-    self._steps.append(_Launch(kernel, dim, inputs, outputs, self._adjoint_of(inputs), seeds, True))
+  def launch(
+    self,
+    kernel: wp.Kernel,
+    dim: Any,
+    *,
+    inputs: Sequence,
+    outputs: Sequence,
+    forward: bool = True,
+  ) -> None:
+    """Records a kernel that writes arrays with gradients.
+
+    Without `forward` only its adjoint runs: what it would write is there already.
+    """
+    seeds, adjoint = [None for _ in outputs], self._adjoint_of(inputs)
+    self._steps.append(_Launch(kernel, dim, inputs, outputs, adjoint, seeds, forward))
 
   def power(self, kernel: wp.Kernel, dim: tuple[int, ...], *, inputs: Sequence) -> None:
     """Records a kernel whose last argument collects a part of the power, one number a thread.

@@ -1,0 +1,270 @@
+"""The power of contacts, pyramidal and elliptic.
+
+A contact's rows are linear in the relative velocity of the two bodies at the contact point, in the
+axes of the contact frame. Point, frame and distance move with the geoms (`contact_geometry`); the
+zone of the cone and the active rows stay as they are at the solution.
+"""
+
+import functools
+
+import warp as wp
+from mujoco_warp._src.constraint import _contact_kbimp
+from mujoco_warp._src.types import ConeType, ConstraintState, ContactType, vec5
+
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.rows import QUADRATIC, Rows, regularisation
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import mul, point_velocity, rotate
+
+CONE = int(ConstraintState.CONE)
+CONSTRAINT = int(ContactType.CONSTRAINT)
+
+
+@wp.struct
+class Contacts:
+  """The contact pool, and where the contacts are as functions of the geoms' poses."""
+
+  nacon: wp.array[int]
+  world: wp.array[int]
+  type: wp.array[int]
+  geom: wp.array[wp.vec2i]
+  dim: wp.array[int]
+  row: wp.array2d[int]
+  margin: wp.array[float]
+  geom_bodyid: wp.array[int]
+  body_invweight0: wp.array2d[wp.vec2]
+  impratio_invsqrt: wp.array[float]
+  dist: wp.array[float]
+  pos: wp.array[wp.vec3]
+  frame: wp.array[wp.mat33]
+  friction: wp.array[vec5]
+  solref: wp.array[wp.vec2]
+  solreffriction: wp.array[wp.vec2]
+  solimp: wp.array[vec5]
+
+
+@wp.struct
+class Geoms:
+  """Where the geoms are on their bodies: model fields."""
+
+  geom_bodyid: wp.array[int]
+  geom_pos: wp.array2d[wp.vec3]
+  geom_quat: wp.array2d[wp.quat]
+
+
+@wp.kernel(module="unique")
+def geom_pose(
+  tree: Tree,
+  nodes: Nodes,
+  geoms: Geoms,
+  xpos: wp.array2d[wp.vec3],
+  xmat: wp.array2d[wp.mat33],
+):
+  """The poses of the geoms, a thread per world and geom."""
+  world, g = wp.tid()
+  n = tree.of_body[geoms.geom_bodyid[g]]
+  q = nodes.xquat[world, n]
+  local = geoms.geom_pos[world % geoms.geom_pos.shape[0], g]
+  xpos[world, g] = nodes.xpos[world, n] + rotate(q, local)
+  q = mul(q, geoms.geom_quat[world % geoms.geom_quat.shape[0], g])
+  # the columns are the axes
+  x = rotate(q, wp.vec3(1.0, 0.0, 0.0))
+  y = rotate(q, wp.vec3(0.0, 1.0, 0.0))
+  z = rotate(q, wp.vec3(0.0, 0.0, 1.0))
+  xmat[world, g] = wp.mat33(x[0], y[0], z[0], x[1], y[1], z[1], x[2], y[2], z[2])
+
+
+@wp.func
+def _relative(
+  f0: wp.spatial_vector,
+  f1: wp.spatial_vector,
+  r0: wp.vec3,
+  r1: wp.vec3,
+  frame: wp.mat33,
+) -> wp.spatial_vector:
+  """The velocity of body 1 against body 0 at the contact, in its frame: linear, then angular."""
+  lin = point_velocity(f1, r1) - point_velocity(f0, r0)
+  ang = wp.spatial_top(f1) - wp.spatial_top(f0)
+  return wp.spatial_vector(frame @ lin, frame @ ang)
+
+
+@wp.func
+def _pyramid_power(
+  rows: Rows,
+  contacts: Contacts,
+  c: int,
+  world: int,
+  weight: float,
+  kbi: wp.vec3,
+  v: wp.spatial_vector,
+  a: wp.spatial_vector,
+  w: wp.spatial_vector,
+) -> float:
+  """The edges of a pyramid, or the one row of a frictionless contact."""
+  dim = contacts.dim[c]
+  mu = contacts.friction[c]
+  spring = kbi[0] * kbi[2] * (contacts.dist[c] - contacts.margin[c])
+  p = wp.float32(0.0)
+  if dim == 1:
+    r = contacts.row[c, 0]
+    if r >= 0:
+      if rows.state[world, r] == QUADRATIC:
+        p = -regularisation(weight, kbi[2]) * (a[0] + kbi[1] * v[0] + spring) * w[0]
+  else:
+    ratio = contacts.impratio_invsqrt[world % contacts.impratio_invsqrt.shape[0]]
+    scale = 2.0 * mu[0] * mu[0] * ratio * ratio * (1.0 + mu[0] * mu[0])
+    d = regularisation(weight * scale, kbi[2])
+    for e in range(2 * (dim - 1)):
+      r = contacts.row[c, e]
+      if r >= 0:
+        if rows.state[world, r] == QUADRATIC:
+          k = e // 2
+          s = mu[k] * float(1 - 2 * (e % 2))
+          residual = a[0] + s * a[k + 1] + kbi[1] * (v[0] + s * v[k + 1]) + spring
+          p += -d * residual * (w[0] + s * w[k + 1])
+  return p
+
+
+@wp.func
+def _tangents(x: wp.spatial_vector, dim: int) -> vec5:
+  """The components along the friction directions that a contact has."""
+  y = vec5(x[1], x[2], x[3], x[4], x[5])
+  if dim < 6:
+    y = vec5(x[1], x[2], x[3], 0.0, 0.0)
+  if dim < 4:
+    y = vec5(x[1], x[2], 0.0, 0.0, 0.0)
+  if dim < 3:
+    y = vec5(0.0, 0.0, 0.0, 0.0, 0.0)
+  return y
+
+
+@wp.func
+def _cone_power(
+  rows: Rows,
+  contacts: Contacts,
+  c: int,
+  world: int,
+  weight: float,
+  kbi: wp.vec3,
+  v: wp.spatial_vector,
+  a: wp.spatial_vector,
+  w: wp.spatial_vector,
+) -> float:
+  """The rows of an elliptic cone."""
+  r = contacts.row[c, 0]
+  p = wp.float32(0.0)
+  if r >= 0:
+    zone = rows.state[world, r]
+    dim = contacts.dim[c]
+    mu = contacts.friction[c]
+    solimp = contacts.solimp[c]
+    ref = contacts.solreffriction[c]
+    pos = contacts.dist[c] - contacts.margin[c]
+    if ref[0] == 0.0 and ref[1] == 0.0:
+      ref = contacts.solref[c]
+    h = rows.timestep[world % rows.timestep.shape[0]]
+    b = _contact_kbimp(rows.flags, h, ref, solimp, pos, False)[1]
+    d = regularisation(weight, kbi[2])
+    normal = a[0] + kbi[1] * v[0] + kbi[0] * kbi[2] * pos
+    tangent = _tangents(a, dim) + b * _tangents(v, dim)
+    virtual = _tangents(w, dim)
+    ratio = contacts.impratio_invsqrt[world % contacts.impratio_invsqrt.shape[0]]
+    if zone == QUADRATIC:
+      # the stiffness of a direction goes with the square of its friction
+      weighted = wp.cw_mul(wp.cw_mul(mu, mu), tangent) / (mu[0] * mu[0] * ratio * ratio)
+      p = -d * (normal * w[0] + wp.dot(weighted, virtual))
+    elif zone == CONE:
+      m = mu[0] * ratio
+      u = wp.cw_mul(mu, tangent)
+      size = wp.sqrt(wp.dot(u, u))
+      force = -d * (normal * m - m * size) / (m * (1.0 + m * m))
+      p = force * (w[0] - wp.dot(wp.cw_mul(mu, u), virtual) / size)
+  return p
+
+
+@functools.cache
+def contact_kernel(elliptic: bool, a: int) -> wp.Kernel:
+  """All rows of a contact, a thread per contact of the pool."""
+
+  @wp.kernel(module="unique")
+  def contact_power(
+    rows: Rows, contacts: Contacts, tree: Tree, nodes: Nodes, power: wp.array[float]
+  ):
+    c = wp.tid()
+    if c >= contacts.nacon[0]:
+      return
+    if (contacts.type[c] & CONSTRAINT) == 0:
+      return
+    if contacts.dist[c] >= contacts.margin[c]:
+      return
+    world = contacts.world[c]
+    b0 = contacts.geom_bodyid[contacts.geom[c][0]]
+    b1 = contacts.geom_bodyid[contacts.geom[c][1]]
+    n0 = tree.of_body[b0]
+    n1 = tree.of_body[b1]
+    pos = contacts.pos[c]
+    r0 = pos - nodes.xpos[world, n0]
+    r1 = pos - nodes.xpos[world, n1]
+    frame = contacts.frame[c]
+    v = _relative(nodes.vel[world, n0], nodes.vel[world, n1], r0, r1, frame)
+    fa0 = nodes.fields[wp.static(a), world, n0]
+    fa1 = nodes.fields[wp.static(a), world, n1]
+    acc = _relative(fa0, fa1, r0, r1, frame)
+    w = _relative(nodes.fields[0, world, n0], nodes.fields[0, world, n1], r0, r1, frame)
+    row = world % contacts.body_invweight0.shape[0]
+    weight = contacts.body_invweight0[row, b0][0] + contacts.body_invweight0[row, b1][0]
+    h = rows.timestep[world % rows.timestep.shape[0]]
+    gap = contacts.dist[c] - contacts.margin[c]
+    kbi = _contact_kbimp(rows.flags, h, contacts.solref[c], contacts.solimp[c], gap, False)
+    if wp.static(elliptic):
+      if contacts.dim[c] > 1:
+        power[c] = _cone_power(rows, contacts, c, world, weight, kbi, v, acc, w)
+      else:
+        power[c] = _pyramid_power(rows, contacts, c, world, weight, kbi, v, acc, w)
+    else:
+      power[c] = _pyramid_power(rows, contacts, c, world, weight, kbi, v, acc, w)
+
+  return contact_power
+
+
+def record(step, rows: Rows) -> None:
+  """Records the contacts of a `StepAdjoint`."""
+  tape, m, d = step.tape, step.m, step.d
+  xpos, xmat = tape.twin(d.geom_xpos), tape.twin(d.geom_xmat)
+  geoms = tape.struct(Geoms, geom_bodyid=m.geom_bodyid, **step.leaves("geom_pos", "geom_quat"))
+  inputs = [step.sweep.tree, step.sweep.nodes, geoms]
+  # the collision ran at the poses that are there already
+  dim = (tape.nworld, m.ngeom)
+  tape.launch(geom_pose, dim, inputs=inputs, outputs=[xpos, xmat], forward=False)
+  geometry = step.geometry
+  dist, pos, frame = (tape.twin(x) for x in (geometry.dist, geometry.pos, geometry.frame))
+  size = step.inputs.get("geom_size")
+
+  def backward():
+    geometry.backward(
+      dist.grad,
+      pos.grad,
+      grad_frame=frame.grad,
+      grad_geom_xpos=xpos.grad,
+      grad_geom_xmat=xmat.grad,
+      grad_geom_size=None if size is None else size.grad,
+    )
+
+  tape.call(forward=lambda: geometry.forward(d.geom_xpos, d.geom_xmat), backward=backward)
+  contact = d.contact
+  contacts = tape.struct(
+    Contacts,
+    nacon=d.nacon,
+    world=contact.worldid,
+    row=contact.efc_address,
+    margin=contact.includemargin,
+    dist=dist,
+    pos=pos,
+    frame=frame,
+    geom_bodyid=m.geom_bodyid,
+    **{f: getattr(contact, f) for f in ("type", "geom", "dim")},
+    **{f: getattr(contact, f) for f in ("friction", "solref", "solreffriction", "solimp")},
+    **step.leaves("body_invweight0", "opt.impratio_invsqrt"),
+  )
+  kernel = contact_kernel(m.opt.cone == ConeType.ELLIPTIC, step.fields.a)
+  inputs = [rows, contacts, step.sweep.tree, step.sweep.nodes]
+  tape.power(kernel, (d.naconmax,), inputs=inputs)

@@ -61,7 +61,7 @@ def _run(argv: list[str] | None) -> int:
         rows += timing.time_side_by_side(
           chosen, work, model=model, rounds=args.rounds, progress=progress
         )
-  console.print(timing.table(rows))
+  timing.show(rows, console)
   if args.out:
     timing.save(rows, command, stem=args.out / "step")
   return 0

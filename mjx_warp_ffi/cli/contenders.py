@@ -8,7 +8,8 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -20,6 +21,8 @@ import warp as wp
 
 from mjx_warp_ffi import mjx
 from mjx_warp_ffi.cli import peers
+
+NO_CAPACITIES: Mapping[str, int | None] = types.MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Prepared:
   """A contender, compiled and run once.
 
   Attributes:
-    run: runs the workload's steps from its states and waits for them.
+    run: runs the workload's steps from its states, waits for them and returns where they end.
     reset: goes back to those states; called before `run` and not timed.
     lower_seconds: to trace and lower; None where nothing is traced.
     first_seconds: of everything up to the end of the first run.
@@ -66,7 +69,13 @@ class Prepared:
 
 
 def make_workload(
-  mj_model: mujoco.MjModel, worlds: int, *, steps: int, substeps: int = 1, noise: float = 0.05
+  mj_model: mujoco.MjModel,
+  worlds: int,
+  *,
+  steps: int,
+  substeps: int = 1,
+  noise: float = 0.05,
+  capacities: Mapping[str, int | None] = NO_CAPACITIES,
 ) -> Workload:
   """A workload of different worlds around the model's default state.
 
@@ -76,9 +85,11 @@ def make_workload(
     steps: the steps in one timed call; a multiple of `substeps`.
     substeps: the steps in one iteration of the scan.
     noise: the standard deviation of the positions' perturbation, in radians and metres.
+    capacities: nconmax and njmax a world; those not given are the ones that our `make_data`
+      chooses, so that all contenders have the same.
 
   Returns:
-    The workload; it has the capacities that our `make_data` chooses, so that all have the same.
+    The workload.
 
   Raises:
     ValueError: `steps` is no multiple of `substeps`.
@@ -89,7 +100,7 @@ def make_workload(
   qpos = np.tile(mj_model.qpos0, (worlds, 1))
   for row in qpos:
     mujoco.mj_integratePos(mj_model, row, noise * rng.normal(size=mj_model.nv), 1.0)
-  sizes = mjx.make_data(mj_model).sizes
+  sizes = mjx.make_data(mj_model, **capacities).sizes
   return Workload(
     mj_model,
     qpos.astype(np.float32),
@@ -100,7 +111,7 @@ def make_workload(
   )
 
 
-def prepare_scan(step: Callable, m: Any, d: Any, *, work: Workload) -> Prepared:
+def prepare_scan(step: Callable, m: Any, *, d: Any, work: Workload) -> Prepared:
   """A contender that is a JAX step, vmapped, in a jitted scan.
 
   Args:
@@ -154,7 +165,7 @@ def ours(work: Workload, **options: Any) -> Prepared:
   m = mjx.put_model(work.mj_model, **options)
   d = mjx.make_data(m, nconmax=work.nconmax, njmax=work.njmax)
   d = jax.vmap(lambda q: d.replace(qpos=q))(jnp.asarray(work.qpos))
-  return prepare_scan(mjx.step, m, d, work=work)
+  return prepare_scan(mjx.step, m, d=d, work=work)
 
 
 def ours_gradient(work: Workload, **options: Any) -> Prepared:
@@ -199,6 +210,7 @@ def mjwarp(work: Workload) -> Prepared:
     for _ in range(work.steps):
       wp.capture_launch(graph)
     wp.synchronize_device()
+    return d.qpos
 
   mjw.step(m, d)  # loads the kernels, which a capture must not
   with wp.ScopedCapture() as capture:
@@ -218,7 +230,7 @@ def peer(work: Workload, *, impl: str) -> Prepared:
   pool = None if work.nconmax is None else max(work.nconmax * work.worlds, 1)
   step, m, d = peers.make(work.mj_model, impl, naconmax=pool, njmax=work.njmax)
   qpos = jnp.asarray(work.qpos)
-  return prepare_scan(step, m, jax.vmap(lambda q: d.replace(qpos=q))(qpos), work=work)
+  return prepare_scan(step, m, d=jax.vmap(lambda q: d.replace(qpos=q))(qpos), work=work)
 
 
 def c_mujoco(work: Workload) -> Prepared:

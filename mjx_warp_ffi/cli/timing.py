@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import rich.box
+import rich.console
+import rich.markup
 import rich.progress
 import rich.table
 import warp as wp
@@ -146,14 +149,19 @@ def _cells(row: Row) -> list[str]:
   return [*cells, f"{row.megabytes or 0:,.0f}"]
 
 
-def table(rows: Sequence[Row]) -> rich.table.Table:
-  """The rows as a table for the terminal."""
-  out = rich.table.Table()
-  for name in HEADER:
-    out.add_column(name, justify="left" if name in ("model", "") else "right")
-  for row in rows:
-    out.add_row(*_cells(row))
-  return out
+def show(rows: Sequence[Row], console: rich.console.Console) -> None:
+  """Prints a table a model, and beneath it who was left out and why."""
+  for model in dict.fromkeys(row.model for row in rows):
+    out = rich.table.Table(title=model, box=rich.box.SIMPLE)
+    for name in HEADER[1:]:
+      out.add_column(name, justify="right" if name else "left", no_wrap=True)
+    mine = [row for row in rows if row.model == model]
+    for row in mine:
+      if not row.note:
+        out.add_row(*_cells(row)[1:])
+    console.print(out)
+    for name, note in dict.fromkeys((row.contender, row.note) for row in mine if row.note):
+      console.print(f"left out: {name}: {rich.markup.escape(note)}")
 
 
 def markdown(rows: Sequence[Row], command: str) -> str:

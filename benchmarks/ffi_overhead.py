@@ -1,0 +1,125 @@
+"""What a call costs: this package's `jax_callable` beside Warp's, in one process.
+
+The body launches one kernel on the first array; the other arguments only pass by. The time is that
+of a jitted `lax.scan` over the call, less that of a scan without it, a call.
+
+  python benchmarks/ffi_overhead.py --device cpu
+  python benchmarks/ffi_overhead.py --device cuda --arguments 4 64 512
+"""
+
+import argparse
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import warp as wp
+
+from mjx_warp_ffi.third_party import warp as ours
+
+PEERS = {"ours": ours.jax_callable, "warp": wp.jax_callable}
+
+
+@wp.kernel(enable_backward=False)
+def increment(x: wp.array(dtype=float), y: wp.array(dtype=float)):
+  i = wp.tid()
+  y[i] = x[i] + 1.0
+
+
+def make_body(count):
+  """Returns a function of `count` annotated arrays, the first half inputs."""
+  half = count // 2
+  names = [f"a{i}" for i in range(count)]
+  scope = {"wp": wp, "increment": increment}
+  launch = f"wp.launch(increment, dim=a0.shape, inputs=[a0], outputs=[a{half}])"
+  exec(f"def body({', '.join(names)}):\n  {launch}", scope)
+  body = scope["body"]
+  body.__annotations__ = dict.fromkeys(names, wp.array(dtype=float))
+  body.__module__ = __name__
+  return body
+
+
+def seconds(function, *args, repeats=7):
+  """Returns the shortest time of a run."""
+  jax.block_until_ready(function(*args))
+  best = float("inf")
+  for _ in range(repeats):
+    start = time.perf_counter()
+    jax.block_until_ready(function(*args))
+    best = min(best, time.perf_counter() - start)
+  return best
+
+
+def scan(step, length):
+  """Returns a jitted scan of a step over a tuple of arrays."""
+  return jax.jit(
+    lambda c: jax.lax.scan(lambda c, _: (tuple(step(*c)), None), c, None, length=length)[0]
+  )
+
+
+def call_cost(make, count, *, mode, device, length):
+  """Returns microseconds a call, None if the mode is refused."""
+  half = count // 2
+  carry = tuple(jax.device_put(jnp.zeros(8), device) for _ in range(half))
+  call = make(make_body(count), num_outputs=half, graph_mode=mode)
+  try:
+    with_call = seconds(scan(call, length), carry)
+  except jax.errors.JaxRuntimeError:
+    return None
+  (first, *_) = scan(call, 3)(carry)
+  np.testing.assert_array_equal(first, np.full(8, 3, np.float32))
+  without = seconds(scan(lambda *c: tuple(x + 1 for x in c), length), carry)
+  return 1e6 * (with_call - without) / length
+
+
+def replay_cost(count, device):
+  """Returns microseconds of a bare replay of the body's graph."""
+  warp_device = wp.device_from_jax(device)
+  arrays = [wp.zeros(8, dtype=float, device=warp_device) for _ in range(count)]
+  body = make_body(count)
+  with wp.ScopedDevice(warp_device):
+    body(*arrays)
+    with wp.ScopedCapture() as capture:
+      body(*arrays)
+
+  def replay():
+    for _ in range(1000):
+      wp.capture_launch(capture.graph)
+    wp.synchronize_device(warp_device)
+
+  return 1e6 * seconds(replay) / 1000
+
+
+def main():
+  parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+  parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+  parser.add_argument("--arguments", type=int, nargs="+", default=[4, 64, 512])
+  parser.add_argument("--length", type=int, default=500, help="calls in a scan")
+  options = parser.parse_args()
+  device = jax.local_devices(backend=options.device)[0]
+  print(f"{device.device_kind}, JAX {jax.__version__}, Warp {wp.__version__}; us a call")
+  print("| mode | arguments | ours | Warp's | ratio |")
+  print("|---|---:|---:|---:|---:|")
+  for mode in ours.GraphMode:
+    for count in options.arguments:
+      # Warp's jax_callable compares the mode by identity, so it gets its own enumeration.
+      costs = {
+        name: call_cost(
+          make,
+          count,
+          mode=wp.JaxCallableGraphMode(int(mode)) if name == "warp" else mode,
+          device=device,
+          length=options.length,
+        )
+        for name, make in PEERS.items()
+      }
+      mine, other = costs["ours"], costs["warp"]
+      ratio = f"{mine / other:.2f}" if mine and other else ""
+      shown = "refused" if other is None else f"{other:.1f}"
+      print(f"| {mode.name} | {count} | {mine:.1f} | {shown} | {ratio} |", flush=True)
+  for count in options.arguments:
+    print(f"bare graph replay with {count} arguments: {replay_cost(count, device):.1f} us")
+
+
+if __name__ == "__main__":
+  main()

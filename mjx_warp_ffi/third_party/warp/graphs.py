@@ -33,10 +33,14 @@ class GraphMode(enum.IntEnum):
 JaxCallableGraphMode = GraphMode
 
 
-@functools.cache
 def private_stream(device: wp.Device) -> wp.Stream:
   """Returns the stream that captures run on, so that XLA's streams never capture for us."""
-  return wp.Stream(device)
+  return _private_stream(device.alias)  # a Device has no hash
+
+
+@functools.cache
+def _private_stream(alias: str) -> wp.Stream:
+  return wp.Stream(wp.get_device(alias))
 
 
 class Graph:

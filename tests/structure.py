@@ -30,6 +30,11 @@ UPSTREAM_SIGNATURES = frozenset(
     "put_data",  # mujoco.mjx
     "get_data_into",  # mujoco.mjx
     "transition_fd",  # mujoco
+    "get_state",  # mujoco
+    "set_state",  # mujoco
+    "reset",  # mujoco_warp
+    "rne",  # mujoco.mjx
+    "where",  # jax.numpy
     *("rne", "mul_m", "jac", "apply_ft", "contact_force", "ray", "ray_normal"),  # mujoco.mjx
     *("id2name", "name2id"),  # mujoco.mjx
     *("jac_body", "jac_body_com", "jac_site", "jac_geom"),  # as jac

@@ -38,7 +38,7 @@ def test_a_wrong_gradient_is_found(capsys, monkeypatch):
 def test_nan_never_agrees(capsys):
   result = grad_check.Result("qpos", errors=[float("nan"), 0.0, float("nan")])
   console = rich.console.Console()
-  assert not grad_check.show([result], 1.0, console)
+  assert not grad_check.show([result], console, tolerance=1.0)
   assert "differs" in capsys.readouterr().out
 
 
@@ -64,10 +64,10 @@ def test_a_gradient_along_a_quaternion_has_no_part_in_the_tangent_space():
   qpos[3:7] = [0.8, 0.0, 0.6, 0.0]
   gradient = np.zeros(model.nq)
   gradient[3:7] = qpos[3:7]
-  np.testing.assert_allclose(grad_check.tangent(model, qpos, gradient), 0, atol=1e-9)
+  np.testing.assert_allclose(grad_check.tangent(model, qpos, gradient=gradient), 0, atol=1e-9)
   gradient[3:7] = [-0.6, 0.0, 0.8, 0.0]  # along the rotation about y: half a unit a radian
   np.testing.assert_allclose(
-    grad_check.tangent(model, qpos, gradient), 0.5 * (np.arange(model.nv) == 4), atol=1e-9
+    grad_check.tangent(model, qpos, gradient=gradient), 0.5 * (np.arange(model.nv) == 4), atol=1e-9
   )
 
 

@@ -157,7 +157,7 @@ def input_differences(
   )
 
 
-def tangent(mj_model: mujoco.MjModel, qpos: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+def tangent(mj_model: mujoco.MjModel, qpos: np.ndarray, *, gradient: np.ndarray) -> np.ndarray:
   """A gradient for qpos as one for displacements in the tangent space, (nv,)."""
   out = np.empty(mj_model.nv)
   for index in range(mj_model.nv):
@@ -223,7 +223,7 @@ def check_inputs(check: Check) -> list[Result]:
     for name in fields:
       g = np.asarray(found[name], np.float64).ravel()
       if name == "qpos":
-        g = tangent(check.mj_model, mj_data.qpos, g)
+        g = tangent(check.mj_model, mj_data.qpos, gradient=g)
       chosen = _choose(len(g), check.coordinates)
       exact = input_differences(check, mj_data, field=name, chosen=chosen)
       _record(results[name], g[chosen], exact)
@@ -262,7 +262,7 @@ def check_parameter(check: Check, field: str) -> Result:
   return result
 
 
-def show(results: Sequence[Result], tolerance: float, console: rich.console.Console) -> bool:
+def show(results: Sequence[Result], console: rich.console.Console, *, tolerance: float) -> bool:
   """Prints the table.
 
   Returns:
@@ -315,7 +315,7 @@ def _run(argv: Sequence[str] | None) -> int:
       progress.update(task, advance=1, note=name)
       results.append(check_parameter(check, name))
     progress.update(task, advance=1, note="done")
-  return int(not show(results, args.tolerance, console))
+  return int(not show(results, console, tolerance=args.tolerance))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -21,8 +21,18 @@ GEOMS = {
   "cylinder": 'type="cylinder" size=".3 .4"',
   "box": 'type="box" size=".3 .4 .5"',
   "mesh": 'type="mesh" mesh="rock"',
+  "hfield": 'type="hfield" hfield="hills"',
 }
-SIZES = {"plane": 0, "sphere": 1, "capsule": 2, "ellipsoid": 3, "cylinder": 2, "box": 3, "mesh": 0}
+SIZES = {
+  "plane": 0,
+  "hfield": 0,
+  "sphere": 1,
+  "capsule": 2,
+  "ellipsoid": 3,
+  "cylinder": 2,
+  "box": 3,
+  "mesh": 0,
+}
 
 # An irregular polytope: no two of its faces are parallel.
 ROCK = (
@@ -31,13 +41,22 @@ ROCK = (
 )
 
 
+# A field of 9 x 9 points whose cells are not flat.
+HILLS = " ".join(
+  f"{np.sin(1.3 * i + 0.4 * j) * np.cos(0.9 * j):.3f}" for i in range(9) for j in range(9)
+)
+
+
 def scene(first: str, second: str) -> mujoco.MjModel:
   """Two free geoms that may touch each other, with a margin."""
   xml = f"""
   <mujoco>
     <option ccd_tolerance="1e-9" ccd_iterations="200"/>
-    <asset><mesh name="rock" vertex="{ROCK}"/></asset>
-    <default><geom margin="{MARGIN / 2}"/></default>
+    <asset>
+      <mesh name="rock" vertex="{ROCK}"/>
+      <hfield name="hills" nrow="9" ncol="9" size="2 2 .5 .5" elevation="{HILLS}"/>
+    </asset>
+    <default><geom margin="{0 if first == "hfield" else MARGIN / 2}"/></default>
     <worldbody>
       <body mocap="true"><geom name="a" {GEOMS[first]}/></body>
       <body><freejoint/><geom name="b" {GEOMS[second]} mass="1"/></body>
@@ -247,11 +266,19 @@ def random_poses(mjm: mujoco.MjModel, count: int, rng: np.random.Generator) -> l
     if mjm.geom_type[0] == mujoco.mjtGeom.mjGEOM_PLANE:
       way = mat[0, :, 2]
     target = rng.choice([-0.02, -0.002, 0.02]) * rng.uniform(0.5, 1.5)
+    if mjm.geom_type[0] == mujoco.mjtGeom.mjGEOM_HFIELD:
+      way = mat[0] @ np.array([0, 0, 1])
+      target = -0.01
     start = rng.normal(size=3)
+    shift = (
+      mat[0]
+      @ np.append(rng.uniform(-1, 1, size=2), 0)
+      * (mjm.geom_type[0] == mujoco.mjtGeom.mjGEOM_HFIELD)
+    )
     low, high = 0.0, 3.0
     for _ in range(40):
       middle = (low + high) / 2
-      pose = Pose(np.stack([start, start + middle * way]), mat, size)
+      pose = Pose(np.stack([start, start + shift + middle * way]), mat, size)
       rows = c_contacts(mjm, mjd, pose)
       gap = rows[:, 0].min() if len(rows) else np.inf
       low, high = (middle, high) if gap < target else (low, middle)
@@ -329,16 +356,18 @@ class Comparison:
   errors: np.ndarray
   values: float
   other: int  # C MuJoCo finds other points there
-  rough: int  # C MuJoCo's own differences are not smooth there
+  rough: int  # the differences are not smooth there
+  unknown: int  # the features were not found, and the gradient is NaN
 
   def __str__(self) -> str:
     """A row of the table."""
     if not len(self.errors):
-      return f"no contact compared; other {self.other}, rough {self.rough}"
+      return f"no contact compared; other {self.other}, rough {self.rough}, unknown {self.unknown}"
     return (
       f"n {len(self.errors):4d}  median {np.median(self.errors):.1e}  "
       f"95 % {np.quantile(self.errors, 0.95):.1e}  max {self.errors.max():.1e}  "
-      f"values {self.values:.1e}  other {self.other}  rough {self.rough}"
+      f"values {self.values:.1e}  other {self.other}  rough {self.rough}  "
+      f"unknown {self.unknown}"
     )
 
 
@@ -349,7 +378,7 @@ def reference(
   base, error = nearest(c_contacts(mjm, mjd, pose), row)
   truth, roughness = c_jacobian(mjm, mjd, pose, base)
   curved = not set(mjm.geom_type) <= {0, 6, 7}
-  if curved and mjm.geom_type[0] and (roughness > 1e-7 or error > 1e-6):
+  if curved and mjm.geom_type[0] > 1 and (roughness > 1e-7 or error > 1e-6):
     base, other, other_roughness = support_jacobian(mjm, pose, row, like)
     other_error = np.abs(base - row).max()
     if other_error < 1e-4 or error > 1e-4:
@@ -363,12 +392,15 @@ def compare(first: str, second: str, count: int, rng: np.random.Generator) -> Co
   poses = random_poses(mjm, count, rng)
   result = warp_contacts(mjm, poses)
   mjd = mujoco.MjData(mjm)
-  errors, values, other, rough = [], 0.0, 0, 0
+  errors, values, other, rough, unknown = [], 0.0, 0, 0, 0
   directions = np.ones(18, bool)
   directions[12:15] = np.arange(3) < SIZES[first]
   directions[15:] = np.arange(3) < SIZES[second]
   for i, w in enumerate(result.world):
     values = max(values, np.abs(result.rows[i] - result.mjwarp[i]).max())
+    if np.isnan(result.jacobian[i]).any():
+      unknown += 1
+      continue
     truth, roughness, error = reference(mjm, mjd, poses[w], result.rows[i], result.mjwarp[i, 4:7])
     if error > 1e-4:
       other += 1
@@ -378,8 +410,27 @@ def compare(first: str, second: str, count: int, rng: np.random.Generator) -> Co
       continue
     difference = (result.jacobian[i] - truth)[:, directions]
     errors.append(np.linalg.norm(difference) / np.linalg.norm(truth[:, directions]))
-  return Comparison(np.array(errors), values, other, rough)
+  return Comparison(np.array(errors), values, other, rough, unknown)
 
+
+CONVEX = [
+  ("plane", "mesh"),
+  ("sphere", "ellipsoid"),
+  ("sphere", "mesh"),
+  ("capsule", "ellipsoid"),
+  ("capsule", "cylinder"),
+  ("capsule", "mesh"),
+  ("ellipsoid", "ellipsoid"),
+  ("ellipsoid", "cylinder"),
+  ("ellipsoid", "box"),
+  ("ellipsoid", "mesh"),
+  ("cylinder", "cylinder"),
+  ("cylinder", "box"),
+  ("cylinder", "mesh"),
+  ("box", "box"),
+  ("box", "mesh"),
+  ("mesh", "mesh"),
+]
 
 PRIMITIVE = [
   ("plane", "sphere"),

@@ -70,6 +70,8 @@ def _rule_of_pair(pair: tuple[mjw.GeomType, mjw.GeomType]) -> int:
     return int(SINGLE)
   if pair == (mjw.GeomType.PLANE, mjw.GeomType.MESH):
     return int(SINGLE)
+  if first == mjw.GeomType.HFIELD and second in _POLYTOPES_AND_CURVED:
+    return int(SINGLE)
   return int(UNKNOWN)
 
 
@@ -198,7 +200,7 @@ def _pool(m: mjw.Model, d: mjw.Data) -> Pool:
 
 
 def _surfaces(m: mjw.Model) -> Surfaces:
-  """The arrays of the meshes that the search for features reads."""
+  """The arrays of the meshes and height fields that the search for features reads."""
   surfaces = Surfaces()
   surfaces.geom_dataid = m.geom_dataid
   for name in (
@@ -212,6 +214,8 @@ def _surfaces(m: mjw.Model) -> Surfaces:
     "polyvert",
   ):
     setattr(surfaces, name, getattr(m, f"mesh_{name}"))
+  for name in ("hfield_size", "hfield_nrow", "hfield_ncol", "hfield_adr", "hfield_data"):
+    setattr(surfaces, name, getattr(m, name))
   return surfaces
 
 

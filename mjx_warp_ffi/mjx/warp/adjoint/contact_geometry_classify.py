@@ -39,6 +39,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_polygon import (
   nearest_vertex,
   side_of,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_terrain import terrain_feature
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
   Contact,
   Feature,
@@ -58,6 +59,7 @@ BETTER = wp.constant(0.99)  # a later rule has to beat an earlier one clearly: t
 WORST = wp.constant(0.05)  # relative mismatch beyond which no feature counts as found
 
 _PLANE = wp.constant(int(GeomType.PLANE))
+_HFIELD = wp.constant(int(GeomType.HFIELD))
 _SPHERE = wp.constant(int(GeomType.SPHERE))
 _CAPSULE = wp.constant(int(GeomType.CAPSULE))
 _ELLIPSOID = wp.constant(int(GeomType.ELLIPSOID))
@@ -112,6 +114,8 @@ def _candidate(side: Side, s: Surfaces, k: int) -> Feature:
     if k == 1:
       return nearest_edge(side.geom, s, side.data, side.w, side.n)
     return facing(side.geom, s, side.data, side.w, side.n, True)
+  if kind == _HFIELD:
+    return terrain_feature(s, side.data, k, side.margin, side.w, side.n)
   if kind == _PLANE and k == 2:
     return _simple(FACE, zero, zero, up)
   if kind == _SPHERE and k == 0:
@@ -187,16 +191,18 @@ def _best_single(
 ) -> Match:
   """Tries all pairs of features that fix a normal."""
   best = match
-  for k in range(9):
+  for k in range(12):
     fa = _candidate(a, s, k // 3)
     fb = _candidate(b, s, k % 3)
+    if a.geom.kind == _HFIELD:
+      fb.pad = 0.5 * a.margin
     flat = (fa.kind == FACE and (fb.kind == FACE or fb.kind == EDGE)) or (
       fa.kind == EDGE and fb.kind == FACE
     )
     if fa.kind != NONE and fb.kind != NONE and not flat:
       hint = Hint()
       hint.normal = truth.frame[0]
-      hint.start = _polished(a.geom, b.geom, fa, fb, truth.frame[0])
+      hint.start = _polished(a.geom, b.geom, fa, fb, a.geom.rot @ a.n)
       hint.inverse = newton_inverse(a.geom, b.geom, fa, fb, hint.start)
       found = single_contact(a.geom, b.geom, fa, fb, hint)
       score = _mismatch(found, truth, length)
@@ -320,13 +326,14 @@ def classify_contacts(
   ga = make_geom(kind_a, geom_xpos[w, g[0]], geom_xmat[w, g[0]], geom_size[row, g[0]])
   gb = make_geom(kind_b, geom_xpos[w, g[1]], geom_xmat[w, g[1]], geom_size[row, g[1]])
   truth = make_contact(pool.dist[i], pool.pos[i], pool.frame[i])
-  half = truth.frame[0] * (0.5 * truth.dist)
-  wa = truth.pos - half
-  wb = truth.pos + half
-  a = _side(ga, surfaces.geom_dataid[mesh_row, g[0]], pool.margin[i], wa, truth.frame[0])
-  b = _side(gb, surfaces.geom_dataid[mesh_row, g[1]], pool.margin[i], wb, -truth.frame[0])
+  n = truth.frame[0]
+  if kind_a == _HFIELD and truth.dist > 0.0:
+    n = -n
+  half = n * (0.5 * truth.dist)
+  a = _side(ga, surfaces.geom_dataid[mesh_row, g[0]], pool.margin[i], truth.pos - half, n)
+  b = _side(gb, surfaces.geom_dataid[mesh_row, g[1]], pool.margin[i], truth.pos + half, -n)
   length = wp.length(b.w)
-  if kind_a != _PLANE:
+  if kind_a != _PLANE and kind_a != _HFIELD:
     length = wp.min(length, wp.length(a.w)) + 0.01 * length
   match = Match()
   match.score = 1.0e30

@@ -64,7 +64,12 @@ class Hint:
 
 @wp.func
 def _contact(dist: float, pos: wp.vec3, n: wp.vec3, like: wp.vec3) -> Contact:
-  """A contact whose tangents follow MJWarp's choice for a normal `like` n."""
+  """A contact with MJWarp's choice of tangents, and of the normal's sign, for a normal `like` n.
+
+  The sign is the other one where a height field's raised surface is near, but not touched.
+  """
+  if wp.dot(n, like) < 0.0:
+    n = -n
   reference = wp.vec3(0.0, 0.0, 1.0)
   if wp.abs(like[1]) < 0.5:
     reference = wp.vec3(0.0, 1.0, 0.0)

@@ -93,7 +93,7 @@ class Frozen:
 
 @wp.struct
 class Surfaces:
-  """MJWarp's meshes, as the search for features reads them."""
+  """MJWarp's meshes and height fields, as the search for features reads them."""
 
   geom_dataid: wp.array2d[int]
   vertadr: wp.array[int]
@@ -104,3 +104,8 @@ class Surfaces:
   polyvertadr: wp.array[int]
   polyvertnum: wp.array[int]
   polyvert: wp.array[int]
+  hfield_size: wp.array[wp.vec4]
+  hfield_nrow: wp.array[int]
+  hfield_ncol: wp.array[int]
+  hfield_adr: wp.array[int]
+  hfield_data: wp.array[float]

@@ -1,0 +1,147 @@
+"""Vertices, edges and faces of height fields, by nearness.
+
+MJWarp collides a height field as prisms, two a cell, whose tops are raised by the contact's margin.
+Between neighbouring prisms there are walls, and these too can be what it finds. As in
+`contact_geometry_polygon`, w and n are a point near the surface and its outward normal in the frame
+of the field, and nothing is differentiated.
+"""
+
+import warp as wp
+
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import EDGE, FACE, POINT
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_polygon import (
+  CROSSING,
+  NONE,
+  segment_distance,
+)
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Feature, Surfaces
+
+wp.set_module_options({"enable_backward": False})
+
+_REACH = wp.constant(2)  # cells around w that are searched
+
+
+@wp.func
+def _top(s: Surfaces, data: int, column: int, row: int, margin: float) -> wp.vec3:
+  """A grid point of the raised surface."""
+  size = s.hfield_size[data]
+  columns = s.hfield_ncol[data]
+  rows = s.hfield_nrow[data]
+  height = s.hfield_data[s.hfield_adr[data] + row * columns + column]
+  return wp.vec3(
+    size[0] * (2.0 * float(column) / float(columns - 1) - 1.0),
+    size[1] * (2.0 * float(row) / float(rows - 1) - 1.0),
+    size[2] * height + margin,
+  )
+
+
+@wp.func
+def _column_and_row(s: Surfaces, data: int, w: wp.vec3) -> wp.vec2i:
+  """The lower grid point of the cell under w."""
+  size = s.hfield_size[data]
+  columns = s.hfield_ncol[data]
+  rows = s.hfield_nrow[data]
+  column = int(wp.floor(0.5 * (w[0] / size[0] + 1.0) * float(columns - 1)))
+  row = int(wp.floor(0.5 * (w[1] / size[1] + 1.0) * float(rows - 1)))
+  return wp.vec2i(wp.clamp(column, 0, columns - 2), wp.clamp(row, 0, rows - 2))
+
+
+@wp.func
+def _corner(cell: wp.vec2i, triangle: int, j: int) -> wp.vec2i:
+  """Grid point j (0, 1, 2) of one of the two triangles of a cell, which share their diagonal."""
+  if triangle == 0 and j == 1:
+    return cell
+  if triangle == 1 and j == 1:
+    return wp.vec2i(cell[0] + 1, cell[1])
+  if j == 0:
+    return wp.vec2i(cell[0] + 1, cell[1] + 1)
+  if triangle == 0:
+    return wp.vec2i(cell[0], cell[1] + 1)
+  return cell
+
+
+@wp.func
+def _triangle_point(
+  s: Surfaces, data: int, cell: wp.vec2i, triangle: int, j: int, margin: float
+) -> wp.vec3:
+  """Vertex j, cyclically, of a triangle of a cell."""
+  point = _corner(cell, triangle, j % 3)
+  return _top(s, data, point[0], point[1], margin)
+
+
+@wp.func
+def _better(
+  found: Feature, s: Surfaces, data: int, cell: wp.vec2i, k: int, w: wp.vec3, n: wp.vec3
+) -> Feature:
+  """`found`, or what of a cell is nearer; `found.pad` is how near it is, `direction[2]` unused."""
+  best = found
+  margin = found.normal[0]
+  for triangle in range(2):
+    p = _triangle_point(s, data, cell, triangle, 0, margin)
+    q = _triangle_point(s, data, cell, triangle, 1, margin)
+    r = _triangle_point(s, data, cell, triangle, 2, margin)
+    up = wp.normalize(wp.cross(q - p, r - p))
+    if up[2] < 0.0:
+      up = -up
+    size = wp.length(q - p)
+    if k == 2:
+      center = (p + q + r) / 3.0
+      away = wp.abs(wp.dot(w - p, up)) + 0.01 * wp.length(w - center)
+      score = away / size + wp.length(up - n)
+      if score < best.pad:
+        best.kind = FACE
+        best.pad = score
+        best.point = p
+        best.direction = up
+    for j in range(3):
+      a = _triangle_point(s, data, cell, triangle, j, margin)
+      b = _triangle_point(s, data, cell, triangle, j + 1, margin)
+      along = wp.normalize(b - a)
+      wall = wp.normalize(wp.vec3(along[1], -along[0], 0.0))
+      if wp.dot(wall, n) < 0.0:
+        wall = -wall
+      away = segment_distance(a, b, w)
+      aside = segment_distance(wp.vec3(a[0], a[1], w[2]), wp.vec3(b[0], b[1], w[2]), w)
+      score = aside / size + wp.length(wall - n)
+      if k == 0 and wp.length(w - a) < best.pad:
+        best.kind = POINT
+        best.pad = wp.length(w - a)
+        best.point = a
+      if k == 1 and wp.abs(wp.dot(along, n)) < CROSSING and away < best.pad:
+        best.kind = EDGE
+        best.pad = away
+        best.point = a
+        best.direction = along
+      if k == 3 and score < best.pad:
+        best.kind = FACE
+        best.pad = score
+        best.point = a
+        best.direction = wall
+  return best
+
+
+@wp.func
+def terrain_feature(
+  s: Surfaces, data: int, k: int, margin: float, w: wp.vec3, n: wp.vec3
+) -> Feature:
+  """The vertex (k = 0), edge (1), top (2) or wall (3) of a height field that is nearest to w."""
+  found = Feature()
+  found.kind = NONE
+  found.pad = 1.0e30
+  found.normal = wp.vec3(margin, 0.0, 0.0)
+  cell = _column_and_row(s, data, w)
+  for i in range(2 * _REACH + 1):
+    for j in range(2 * _REACH + 1):
+      other = wp.vec2i(cell[0] + i - _REACH, cell[1] + j - _REACH)
+      if (
+        other[0] >= 0
+        and other[1] >= 0
+        and other[0] < s.hfield_ncol[data] - 1
+        and other[1] < s.hfield_nrow[data] - 1
+      ):
+        found = _better(found, s, data, other, k, w, n)
+  found.pad = 0.0
+  found.normal = wp.vec3(0.0)
+  if found.kind == FACE:
+    found.normal = found.direction
+  return found

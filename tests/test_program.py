@@ -246,7 +246,7 @@ def test_a_prepared_program_does_not_run_its_body_again():
   types = [jax.ShapeDtypeStruct((5,), jnp.float32)]
   f = jax.jit(ffi.jax_program(TARGET, make, key="prepared", result_types=types))
   compiled = f.lower(jnp.ones(5)).compile()
-  assert ffi.prepare_programs(TARGET, "prepared", jax.devices()[0]) == 1
+  assert ffi.prepare_programs(TARGET, "prepared", device=jax.devices()[0]) == 1
   before = len(runs)
   np.testing.assert_array_equal(compiled(jnp.ones(5))[0], np.full(5, 3, np.float32))
   assert len(runs) == before == 2

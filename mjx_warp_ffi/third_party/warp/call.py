@@ -3,6 +3,7 @@
 import functools
 from typing import Any
 
+import jax
 import warp as wp
 
 from mjx_warp_ffi.third_party.warp import xla_ffi
@@ -23,6 +24,8 @@ class Call:
   @property
   def ordinal(self) -> int:
     """XLA's process-local device ordinal; eight virtual CPU devices have eight."""
+    if _only_device(self.platform):
+      return 0
     return xla_ffi.get_device_ordinal(self.frame[xla_ffi.API], self.frame[xla_ffi.CTX])
 
   @property
@@ -39,33 +42,6 @@ class Call:
       raise ValueError(f"expected one attribute, got {sorted(self.attributes())}")
     return xla_ffi.read_only_string(self.frame[xla_ffi.ATTRS])
 
-  @property
-  def counts(self) -> tuple[int, int]:
-    """The numbers of arguments and of results."""
-    return self.frame[xla_ffi.ARG_COUNT], self.frame[xla_ffi.RET_COUNT]
-
-  def pointers(self) -> bytes:
-    """Returns the data pointers of the arguments, then of the results, as 64-bit words."""
-    frame = self.frame
-    return xla_ffi.read_pointers(
-      frame[xla_ffi.ARGS], frame[xla_ffi.ARG_COUNT]
-    ) + xla_ffi.read_pointers(frame[xla_ffi.RETS], frame[xla_ffi.RET_COUNT])
-
-  def structs(self) -> tuple[bytes, bytes, bytes]:
-    """Returns the data pointers, then the structs of the arguments and of the results."""
-    frame = self.frame
-    sources, inputs = xla_ffi.read_structs(frame[xla_ffi.ARGS], frame[xla_ffi.ARG_COUNT])
-    sinks, outputs = xla_ffi.read_structs(frame[xla_ffi.RETS], frame[xla_ffi.RET_COUNT])
-    return sources + sinks, inputs, outputs
-
-  def snapshots(self) -> tuple[xla_ffi.Snapshot, xla_ffi.Snapshot]:
-    """Returns the dtypes and shapes of the arguments and of the results, as they are now."""
-    frame = self.frame
-    return (
-      xla_ffi.read_snapshot(frame[xla_ffi.ARGS], frame[xla_ffi.ARG_COUNT]),
-      xla_ffi.read_snapshot(frame[xla_ffi.RETS], frame[xla_ffi.RET_COUNT]),
-    )
-
   def inputs(self) -> list[xla_ffi.Buffer]:
     """Returns the arguments with their dtypes and shapes."""
     return xla_ffi.read_buffers(self.frame[xla_ffi.ARGS], self.frame[xla_ffi.ARG_COUNT])
@@ -76,13 +52,14 @@ class Call:
 
   def attributes(self) -> dict[str, Any]:
     """Returns all attributes by name."""
-    frame = self.frame
-    return xla_ffi.read_attributes(
-      frame[xla_ffi.ATTR_COUNT],
-      frame[xla_ffi.ATTR_TYPES],
-      frame[xla_ffi.ATTR_NAMES],
-      frame[xla_ffi.ATTRS],
-    )
+    return xla_ffi.read_attributes(self.frame[xla_ffi.ATTR_COUNT : xla_ffi.ATTRS + 1])  # pyright: ignore
+
+
+@functools.cache
+def _only_device(platform: str) -> bool:
+  """Returns whether a platform has one device; asking XLA for the ordinal takes a microsecond."""
+  devices = jax.local_devices(backend=platform.lower())
+  return [device.local_hardware_id for device in devices] == [0]
 
 
 def warp_device(platform: str, ordinal: int) -> wp.Device:

@@ -133,7 +133,7 @@ class Copies:
         f"got {len(pointers) // 8} buffers in all"
       )
     if self._device.is_cuda:
-      runtime.copy_to_device(self._device, self._table.ptr, pointers, stream)
+      runtime.copy_to_device(self._device, self._table.ptr, source=pointers, stream=stream)
     else:
       ctypes.memmove(self._table.ptr, pointers, self._length)
     self._pointers = pointers

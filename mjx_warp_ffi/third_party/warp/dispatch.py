@@ -1,12 +1,13 @@
 """From a call to its launcher, found by what the call has apart from its pointers."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
+import jax
 import warp as wp
 
-from mjx_warp_ffi.third_party.warp import cache, xla_ffi
+from mjx_warp_ffi.third_party.warp import cache, graphs, xla_ffi
 from mjx_warp_ffi.third_party.warp import call as call_lib
 
 _MAX_SEEN = 512
@@ -38,14 +39,49 @@ class Shapes:
   outputs: tuple[xla_ffi.Buffer, ...]
 
 
-@dataclasses.dataclass(frozen=True)
+class Key:
+  """A tuple that is hashed once: those of many arguments take longer to hash than to launch."""
+
+  __slots__ = ("_hash", "value")
+
+  def __init__(self, value: tuple[Any, ...]):
+    """Keeps the value."""
+    self.value = value
+    self._hash = hash(value)
+
+  def __hash__(self) -> int:
+    """The hash of the value."""
+    return self._hash
+
+  def __eq__(self, other: object) -> bool:
+    """Whether the values are equal."""
+    return self is other or (isinstance(other, Key) and self.value == other.value)
+
+
+def _slot_key(
+  place: tuple[Any, ...], inputs: Sequence[xla_ffi.Buffer], outputs: Sequence[xla_ffi.Buffer]
+) -> Key:
+  described = tuple((b.dtype.num, b.shape) for b in (*inputs, *outputs))
+  return Key((*place, len(inputs), described))
+
+
 class _Seen:
   """A call frame whose shapes are known, until XLA changes them."""
 
-  place: tuple[Any, ...]
-  inputs: xla_ffi.Snapshot
-  outputs: xla_ffi.Snapshot
-  slot: tuple[Any, ...]
+  def __init__(self, call: call_lib.Call, place: tuple[Any, ...]):
+    frame = call.frame
+    self.place = place
+    self.inputs = xla_ffi.Snapshot(frame[xla_ffi.ARGS], frame[xla_ffi.ARG_COUNT])
+    self.outputs = xla_ffi.Snapshot(frame[xla_ffi.RETS], frame[xla_ffi.RET_COUNT])
+    self.slot = _slot_key(place, call.inputs(), call.outputs())
+
+  def recognises(self, frame: tuple[int, ...], place: tuple[Any, ...]) -> bool:
+    """Returns whether a call at this frame has the same place, dtypes and shapes."""
+    return (
+      place == self.place
+      and self.inputs.recognises(frame[xla_ffi.ARGS], frame[xla_ffi.ARG_COUNT])
+      and self.outputs.recognises(frame[xla_ffi.RETS], frame[xla_ffi.RET_COUNT])
+    )
 
 
 class Dispatcher:
@@ -69,6 +105,7 @@ class Dispatcher:
     self._build = build
     self._by_pointer = by_pointer
     self._seen: dict[tuple[int, int], _Seen] = {}
+    self._keys: dict[Key, Key] = {}
 
   def __call__(self, call: call_lib.Call) -> None:
     """Runs one call from XLA."""
@@ -77,8 +114,8 @@ class Dispatcher:
     slot = self.slots.acquire(key)
     try:
       if slot.value is None:
-        device = call_lib.warp_device(call.platform, place[2])
-        shapes = Shapes(place[0], tuple(call.inputs()), tuple(call.outputs()))
+        device = call_lib.warp_device(call.platform, call.ordinal)
+        shapes = Shapes(call.key, tuple(call.inputs()), tuple(call.outputs()))
         slot.value = (device, self._build(device, shapes))
       device, launcher = slot.value
       if launcher.ordered and device.is_cuda:
@@ -90,20 +127,35 @@ class Dispatcher:
     finally:
       slot.lock.release()
 
-  def _locate(self, call: call_lib.Call, place: tuple[Any, ...]) -> tuple[bytes, tuple[Any, ...]]:
+  def prepare(self, shapes: Shapes, jax_device: jax.Device) -> None:
+    """Makes and warms up the launcher of calls to come."""
+    platform = "cpu" if jax_device.platform == "cpu" else "CUDA"
+    place = (shapes.key, platform, jax_device.local_hardware_id or 0)
+    slot = self.slots.acquire(_slot_key(place, shapes.inputs, shapes.outputs))
+    try:
+      device = call_lib.warp_device(platform, place[2])
+      if slot.value is None:
+        slot.value = (device, self._build(device, shapes))
+      stream = graphs.private_stream(device).cuda_stream if device.is_cuda else 0
+      slot.begin(stream)
+      slot.value[1].warm(stream)
+      slot.end(device, stream)
+    finally:
+      slot.lock.release()
+
+  def _locate(self, call: call_lib.Call, place: tuple[Any, ...]) -> tuple[bytes, Hashable]:
     """Returns the pointers of a call and the key of its slot."""
-    pointers, inputs, outputs = call.structs()
-    address = call.frame[xla_ffi.ARGS], call.frame[xla_ffi.RETS]
-    seen = self._seen.get(address)
-    if not (
-      seen
-      and seen.place == place
-      and seen.inputs.describes(inputs)
-      and seen.outputs.describes(outputs)
-    ):
-      described = tuple((b.dtype.num, b.shape) for b in (*call.inputs(), *call.outputs()))
-      seen = _Seen(place, *call.snapshots(), (*place, call.counts, described))
+    frame = call.frame
+    address = frame[xla_ffi.ARGS], frame[xla_ffi.RETS]
+    # Taken out while in use: XLA may free a frame and another thread get its address.
+    seen = self._seen.pop(address, None)
+    if seen is None or not seen.recognises(frame, place):
+      seen = _Seen(call, place)
       if len(self._seen) >= _MAX_SEEN:
         self._seen.clear()
-      self._seen[address] = seen
-    return pointers, (seen.slot, pointers) if self._by_pointer else seen.slot
+        self._keys.clear()
+      # One object for equal keys, so that finding the slot compares identities.
+      seen.slot = self._keys.setdefault(seen.slot, seen.slot)
+    pointers, key = seen.inputs.pointers + seen.outputs.pointers, seen.slot
+    self._seen[address] = seen
+    return pointers, (key, pointers) if self._by_pointer else key

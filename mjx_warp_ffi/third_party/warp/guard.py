@@ -9,6 +9,7 @@ Replaying a captured graph touches none of them and needs no guard.
 import contextlib
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import warp as wp
 
@@ -16,50 +17,63 @@ from mjx_warp_ffi.third_party.warp import call as call_lib
 from mjx_warp_ffi.third_party.warp import runtime
 
 
+class _Shared:
+  """Holds a lock together with other readers."""
+
+  def __init__(self, lock: "SharedLock"):
+    self._lock = lock
+
+  def __enter__(self) -> None:
+    lock = self._lock
+    with lock.changed:
+      while lock.writing or lock.writers_waiting:
+        lock.changed.wait()
+      lock.readers += 1
+
+  def __exit__(self, *exception: object) -> None:
+    lock = self._lock
+    with lock.changed:
+      lock.readers -= 1
+      if lock.writers_waiting and not lock.readers:
+        lock.changed.notify_all()
+
+
 class SharedLock:
-  """A lock for many readers or one writer; a waiting writer goes before new readers."""
+  """A lock for many readers or one writer; a waiting writer goes before new readers.
+
+  Attributes:
+    shared: A context that holds the lock with other readers; any number may be in it.
+  """
 
   def __init__(self):
     """Makes a lock that nobody holds."""
-    self._changed = threading.Condition()
-    self._readers = 0
-    self._writers_waiting = 0
-    self._writing = False
-
-  @contextlib.contextmanager
-  def shared(self) -> Iterator[None]:
-    """Holds the lock together with other readers."""
-    with self._changed:
-      self._changed.wait_for(lambda: not self._writing and not self._writers_waiting)
-      self._readers += 1
-    try:
-      yield
-    finally:
-      with self._changed:
-        self._readers -= 1
-        self._changed.notify_all()
+    self.changed = threading.Condition(threading.Lock())
+    self.readers = 0
+    self.writers_waiting = 0
+    self.writing = False
+    self.shared = _Shared(self)
 
   @contextlib.contextmanager
   def exclusive(self) -> Iterator[None]:
     """Holds the lock alone."""
-    with self._changed:
-      self._writers_waiting += 1
-      self._changed.wait_for(lambda: not self._writing and not self._readers)
-      self._writers_waiting -= 1
-      self._writing = True
+    with self.changed:
+      self.writers_waiting += 1
+      while self.writing or self.readers:
+        self.changed.wait()
+      self.writers_waiting -= 1
+      self.writing = True
     try:
       yield
     finally:
-      with self._changed:
-        self._writing = False
-        self._changed.notify_all()
+      with self.changed:
+        self.writing = False
+        self.changed.notify_all()
 
 
 _bodies = SharedLock()
 
 
-@contextlib.contextmanager
-def body(device: wp.Device, stream: int, *, alone: bool = False) -> Iterator[None]:
+def body(device: wp.Device, stream: int, *, alone: bool = False) -> AbstractContextManager:
   """Makes a device and stream current for a body and keeps other bodies from changing them.
 
   Args:
@@ -67,19 +81,23 @@ def body(device: wp.Device, stream: int, *, alone: bool = False) -> Iterator[Non
     stream: The CUDA stream handle; ignored on the CPU.
     alone: Keep every other body out. Needed when the body may load modules or is captured.
   """
-  if device.is_cuda:
-    _settle(device, stream)
-  elif not alone and runtime.default_device().is_cpu:
-    with _bodies.shared():
+  if not alone and device.is_cpu and runtime.default_device().is_cpu:
+    return _bodies.shared
+  return _alone(device, stream)
+
+
+@contextlib.contextmanager
+def _alone(device: wp.Device, stream: int) -> Iterator[None]:
+  if device.is_cpu:
+    with _bodies.exclusive(), wp.ScopedDevice(device):
       yield
     return
-  with _bodies.exclusive():
-    if not device.is_cuda:
-      with wp.ScopedDevice(device):
-        yield
-      return
-    with wp.ScopedStream(call_lib.external_stream(device, stream), sync_enter=False):
-      yield
+  _settle(device, stream)
+  with (
+    _bodies.exclusive(),
+    wp.ScopedStream(call_lib.external_stream(device, stream), sync_enter=False),
+  ):
+    yield
 
 
 @contextlib.contextmanager
@@ -94,13 +112,9 @@ def building(device: wp.Device) -> Iterator[None]:
 @contextlib.contextmanager
 def recording(device: wp.Device, stream: wp.Stream | None) -> Iterator[None]:
   """As `body`, for a capture: alone, on a private stream of a CUDA device."""
-  with _bodies.exclusive():
-    if stream is None:
-      with wp.ScopedDevice(device):
-        yield
-    else:
-      with wp.ScopedStream(stream, sync_enter=False):
-        yield
+  scope = wp.ScopedDevice(device) if stream is None else wp.ScopedStream(stream, sync_enter=False)
+  with _bodies.exclusive(), scope:
+    yield
 
 
 def _settle(device: wp.Device, stream: int) -> None:

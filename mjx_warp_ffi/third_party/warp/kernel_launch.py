@@ -88,7 +88,7 @@ class KernelLauncher:
       self._point(0)
     for i in self._zeroed:
       if self._sizes[i]:
-        runtime.fill_zero(self._device, self._addresses[i], self._sizes[i], stream)
+        runtime.fill_zero(self._device, self._addresses[i], size=self._sizes[i], stream=stream)
     if self._launch is None:  # an empty launch
       return
     handle = call_lib.external_stream(self._device, stream) if stream else None

@@ -3,14 +3,23 @@
 import dataclasses
 import hashlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import jax
+import numpy as np
 import warp as wp
 
 from mjx_warp_ffi.third_party.warp import args as args_lib
-from mjx_warp_ffi.third_party.warp import cache, copies, graphs, guard, target
-from mjx_warp_ffi.third_party.warp import call as call_lib
+from mjx_warp_ffi.third_party.warp import (
+  binding,
+  copies,
+  dispatch,
+  graphs,
+  guard,
+  target,
+  xla_ffi,
+)
 from mjx_warp_ffi.third_party.warp.graphs import GraphMode
 
 _PREFIX = "mjx_warp_ffi."
@@ -39,12 +48,11 @@ class Program:
 
 @dataclasses.dataclass(frozen=True)
 class _Recipe:
-  """How to make a program, and the bytes of the arguments and results of its calls."""
+  """How to make a program, and the calls that it serves."""
 
   make: Callable[[wp.Device], Program]
   mode: GraphMode
-  argument_bytes: tuple[int, ...]
-  result_bytes: tuple[int, ...]
+  shapes: dispatch.Shapes
 
 
 class _Registry:
@@ -53,36 +61,19 @@ class _Registry:
   def __init__(self, name: str):
     self.name = name
     self.recipes: dict[bytes, _Recipe] = {}
-    self.slots = cache.SlotCache()
+    self.dispatcher = dispatch.Dispatcher(self._build)
 
-  def run(self, call: call_lib.Call) -> None:
-    """Runs one call from XLA."""
-    key, ordinal, stream = call.key, call.ordinal, call.stream
-    pointers = call.pointers()
-    slot = self.slots.acquire((key, call.platform, ordinal))
-    try:
-      if slot.value is None:
-        device = call_lib.warp_device(call.platform, ordinal)
-        slot.value = (device, self.build(key, device))
-      device, launcher = slot.value
-      slot.begin(stream)
-      launcher(pointers, stream)
-      slot.end(device, stream)
-    finally:
-      slot.lock.release()
-
-  def build(self, key: bytes, device: wp.Device):
-    """Returns the launcher of a program, not yet captured."""
-    recipe = self.recipes.get(key)
+  def _build(self, device: wp.Device, shapes: dispatch.Shapes) -> dispatch.Launcher:
+    recipe = self.recipes.get(shapes.key)
     if recipe is None:
       raise KeyError(
-        f"no program {key.decode()} of {self.name} in this process: a compiled function from "
-        "another process runs after the function that made it was traced here once"
+        f"no program {shapes.key.decode()} of {self.name} in this process: a compiled function "
+        "from another process runs after the function that made it was traced here once"
       )
     with guard.building(device):
       program = recipe.make(device)
-      _check(program.inputs, recipe.argument_bytes, "input")
-      _check(program.outputs, recipe.result_bytes, "output")
+      _check(program.inputs, shapes.inputs, "input")
+      _check(program.outputs, shapes.outputs, "output")
       work = graphs.Work(program.body, program.inputs, program.outputs, keep=program)
       return graphs.STAGED[recipe.mode](device, work)
 
@@ -96,28 +87,23 @@ def _registry(name: str) -> _Registry:
     if name not in _registries:
       registry = _registries[name] = _Registry(name)
       full_name = _PREFIX + name
-      target.get_or_register(full_name, lambda: target.Target(full_name, registry.run))
+      target.get_or_register(full_name, lambda: target.Target(full_name, registry.dispatcher))
     return _registries[name]
 
 
-def _check(arrays: Sequence[wp.array], expected: Sequence[int], kind: str) -> None:
-  if len(arrays) != len(expected):
-    raise ValueError(f"the program has {len(arrays)} {kind}s, the call {len(expected)}")
-  for i, (array, size) in enumerate(zip(arrays, expected, strict=True)):
+def _check(arrays: Sequence[wp.array], buffers: Sequence[xla_ffi.Buffer], kind: str) -> None:
+  if len(arrays) != len(buffers):
+    raise ValueError(f"the program has {len(arrays)} {kind}s, the call {len(buffers)}")
+  for i, (array, buffer) in enumerate(zip(arrays, buffers, strict=True)):
     if not array.is_contiguous:
       raise ValueError(f"{kind} {i} of the program is not contiguous")
-    if copies.byte_count(array) != size:
-      raise ValueError(
-        f"{kind} {i} of the program has {copies.byte_count(array)} bytes, the call {size}"
-      )
+    have, want = copies.byte_count(array), binding.byte_size(buffer)
+    if have != want:
+      raise ValueError(f"{kind} {i} of the program has {have} bytes, the call {want}")
 
 
-def _signature(values) -> tuple[tuple[tuple[int, ...], str], ...]:
-  return tuple((tuple(value.shape), str(value.dtype)) for value in values)
-
-
-def _bytes(values) -> tuple[int, ...]:
-  return tuple(value.size * value.dtype.itemsize for value in values)
+def _buffers(values: Iterable[Any]) -> tuple[xla_ffi.Buffer, ...]:
+  return tuple(xla_ffi.Buffer(0, np.dtype(v.dtype), tuple(v.shape)) for v in values)
 
 
 def jax_program(
@@ -159,11 +145,11 @@ def jax_program(
   result_types = tuple(result_types)
 
   def call(*args) -> tuple[jax.Array, ...]:
-    identity = (key, graph_mode.name, _signature(args), _signature(result_types))
-    digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:16]
-    full_key = f"{key}.{digest}"
-    recipe = _Recipe(make, graph_mode, _bytes(args), _bytes(result_types))
-    registry.recipes.setdefault(full_key.encode(), recipe)
+    inputs, outputs = _buffers(args), _buffers(result_types)
+    identity = repr((key, graph_mode.name, inputs, outputs))
+    full_key = f"{key}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
+    shapes = dispatch.Shapes(full_key.encode(), inputs, outputs)
+    registry.recipes.setdefault(shapes.key, _Recipe(make, graph_mode, shapes))
     results = jax.ffi.ffi_call(
       _PREFIX + name,
       args_lib.varying_like(result_types, args),
@@ -175,7 +161,7 @@ def jax_program(
   return call
 
 
-def prepare_programs(name: str, key: str, device: jax.Device) -> int:
+def prepare_programs(name: str, key: str, *, device: jax.Device) -> int:
   """Builds and captures the programs of a key on a device, ahead of their first call.
 
   Only programs that a call was traced for are known. The body runs once on what `make` left in
@@ -190,22 +176,10 @@ def prepare_programs(name: str, key: str, device: jax.Device) -> int:
     The number of programs that are ready.
   """
   registry = _registry(name)
-  platform = "cpu" if device.platform == "cpu" else "CUDA"
-  ordinal = device.local_hardware_id or 0
-  keys = [known for known in registry.recipes if known.startswith(f"{key}.".encode())]
-  for known in keys:
-    slot = registry.slots.acquire((known, platform, ordinal))
-    try:
-      warp_device = call_lib.warp_device(platform, ordinal)
-      if slot.value is None:
-        slot.value = (warp_device, registry.build(known, warp_device))
-      stream = graphs.private_stream(warp_device).cuda_stream if warp_device.is_cuda else 0
-      slot.begin(stream)
-      slot.value[1].warm(stream)
-      slot.end(warp_device, stream)
-    finally:
-      slot.lock.release()
-  return len(keys)
+  recipes = [r for k, r in registry.recipes.items() if k.startswith(f"{key}.".encode())]
+  for recipe in recipes:
+    registry.dispatcher.prepare(recipe.shapes, device)
+  return len(recipes)
 
 
 def clear_programs(name: str | None = None) -> None:
@@ -216,9 +190,9 @@ def clear_programs(name: str | None = None) -> None:
   with _lock:
     registries = [r for r in _registries.values() if name is None or r.name == name]
   for registry in registries:
-    registry.slots.clear()
+    registry.dispatcher.slots.clear()
 
 
 def live_programs(name: str) -> int:
   """Returns the number of programs of a target that are held."""
-  return len(_registry(name).slots)
+  return len(_registry(name).dispatcher.slots)

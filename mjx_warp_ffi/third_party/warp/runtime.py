@@ -88,7 +88,7 @@ def wait_event(event: wp.Event, stream: int) -> None:
   core().wp_cuda_stream_wait_event(stream, event.cuda_event, False)
 
 
-def copy_to_device(device: wp.Device, target: int, source: bytes, stream: int) -> None:
+def copy_to_device(device: wp.Device, target: int, *, source: bytes, stream: int) -> None:
   """Copies host bytes to CUDA memory in stream order.
 
   The source is pageable memory, which the driver stages before the call returns, so the caller
@@ -98,7 +98,7 @@ def copy_to_device(device: wp.Device, target: int, source: bytes, stream: int) -
     raise RuntimeError(f"Warp could not copy to {device}: {error_string()}")
 
 
-def fill_zero(device: wp.Device, target: int, size: int, stream: int) -> None:
+def fill_zero(device: wp.Device, target: int, *, size: int, stream: int) -> None:
   """Sets bytes to zero, in stream order on a CUDA device."""
   if not device.is_cuda:
     ctypes.memset(target, 0, size)

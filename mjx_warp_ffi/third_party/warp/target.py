@@ -59,7 +59,7 @@ class Target:
         return None
       except BaseException:  # Nothing may cross the C boundary.
         text = f"{self.name} failed:\n{traceback.format_exc()}"
-        return xla_ffi.make_error(frame[xla_ffi.API], xla_ffi.ErrorCode.UNKNOWN, text)
+        return xla_ffi.make_error(frame[xla_ffi.API], text)
 
     return xla_ffi.Handler(run)
 

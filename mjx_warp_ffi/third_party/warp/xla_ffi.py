@@ -16,16 +16,6 @@ import ml_dtypes
 import numpy as np
 
 
-class ErrorCode(enum.IntEnum):
-  """The codes of `XLA_FFI_Error_Code` that a handler here returns."""
-
-  UNKNOWN = 2
-  INVALID_ARGUMENT = 3
-  FAILED_PRECONDITION = 9
-  UNIMPLEMENTED = 12
-  INTERNAL = 13
-
-
 class Stage(enum.IntEnum):
   """The execution stage of a call (`XLA_FFI_ExecutionStage`)."""
 
@@ -50,29 +40,17 @@ class _AttrType(enum.IntEnum):
 
 
 # XLA_FFI_DataType -> NumPy dtype. Types below one byte have no NumPy layout and are left out.
+_DTYPES = {
+  1: "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64",
+  15: "complex64 bfloat16",
+  18: "complex128 float8_e5m2 float8_e4m3fn",
+  23: "float8_e4m3b11fnuz float8_e5m2fnuz float8_e4m3fnuz",
+  28: "float8_e4m3 float8_e3m4",
+}
 DTYPES: dict[int, np.dtype] = {
-  1: np.dtype(np.bool_),
-  2: np.dtype(np.int8),
-  3: np.dtype(np.int16),
-  4: np.dtype(np.int32),
-  5: np.dtype(np.int64),
-  6: np.dtype(np.uint8),
-  7: np.dtype(np.uint16),
-  8: np.dtype(np.uint32),
-  9: np.dtype(np.uint64),
-  10: np.dtype(np.float16),
-  11: np.dtype(np.float32),
-  12: np.dtype(np.float64),
-  15: np.dtype(np.complex64),
-  16: np.dtype(ml_dtypes.bfloat16),
-  18: np.dtype(np.complex128),
-  19: np.dtype(ml_dtypes.float8_e5m2),
-  20: np.dtype(ml_dtypes.float8_e4m3fn),
-  23: np.dtype(ml_dtypes.float8_e4m3b11fnuz),
-  24: np.dtype(ml_dtypes.float8_e5m2fnuz),
-  25: np.dtype(ml_dtypes.float8_e4m3fnuz),
-  28: np.dtype(ml_dtypes.float8_e4m3),
-  29: np.dtype(ml_dtypes.float8_e3m4),
+  first + i: np.dtype(getattr(ml_dtypes, name, name))
+  for first, names in _DTYPES.items()
+  for i, name in enumerate(names.split())
 }
 
 
@@ -122,6 +100,7 @@ _Api = _layout(
   *((name, ctypes.c_void_p) for name in _API_FUNCTIONS),
 )
 _ErrorCreateArgs = _layout("_ErrorCreateArgs", ("message", ctypes.c_char_p), ("code", ctypes.c_int))
+_ErrorDestroyArgs = _layout("_ErrorDestroyArgs", ("error", ctypes.c_void_p))
 _StreamGetArgs = _layout("_StreamGetArgs", ("ctx", ctypes.c_void_p), ("stream", ctypes.c_void_p))
 _OrdinalGetArgs = _layout("_OrdinalGetArgs", ("ctx", ctypes.c_void_p), ("ordinal", ctypes.c_int32))
 
@@ -155,12 +134,12 @@ class _Array(ctypes.Structure):
 
 
 _METADATA_EXTENSION = 1
+_UNKNOWN = 2  # of XLA_FFI_Error_Code: a Python exception has no better one
 _API_MAJOR, _API_MINOR = 0, 1
 _WORD = 8
 # Two heap objects less than this apart lie in the same or in neighbouring, mapped pages, so the
 # gap between them can be read; XLA keeps its buffers in a vector with a stride below 100 bytes.
 _MAX_STRIDE = 256
-_MAX_LAYOUTS = 4096
 
 Handler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 _ApiFunction = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
@@ -186,8 +165,6 @@ ARGS = _word(_CallFrame, "args", "items")
 RET_COUNT = _word(_CallFrame, "rets", "size")
 RETS = _word(_CallFrame, "rets", "items")
 ATTR_COUNT = _word(_CallFrame, "attrs", "size")
-ATTR_TYPES = _word(_CallFrame, "attrs", "types")
-ATTR_NAMES = _word(_CallFrame, "attrs", "names")
 ATTRS = _word(_CallFrame, "attrs", "items")
 _DATA = _Buffer.data.offset
 _BUFFER = ctypes.sizeof(_Buffer)
@@ -216,24 +193,19 @@ def _api(api: int, name: str):
   return _function(getattr(_Api.from_address(api), name))
 
 
-def make_error(api: int, code: ErrorCode, message: str) -> int:
+def make_error(api: int, message: str) -> int:
   """Returns an `XLA_FFI_Error*`; XLA takes ownership when a handler returns it."""
   text = message.encode("utf-8", "replace").replace(b"\0", b"?")
-  args = _ErrorCreateArgs(ctypes.sizeof(_ErrorCreateArgs), None, text, int(code))
+  args = _ErrorCreateArgs(ctypes.sizeof(_ErrorCreateArgs), None, text, _UNKNOWN)
   return _api(api, "Error_Create")(ctypes.addressof(args))
 
 
 def _query(api: int, function: str, args: ctypes.Structure) -> None:
   error = _api(api, function)(ctypes.addressof(args))
   if error:
-    _api_destroy_error(api, error)
+    destroy = _ErrorDestroyArgs(ctypes.sizeof(_ErrorDestroyArgs), None, error)
+    _api(api, "Error_Destroy")(ctypes.addressof(destroy))
     raise RuntimeError(f"XLA_FFI_{function} failed: this XLA backend does not offer it")
-
-
-def _api_destroy_error(api: int, error: int) -> None:
-  destroy = _layout("_ErrorDestroyArgs", ("error", ctypes.c_void_p))
-  args = destroy(ctypes.sizeof(destroy), None, error)
-  _api(api, "Error_Destroy")(ctypes.addressof(args))
 
 
 def get_stream(api: int, ctx: int) -> int:
@@ -261,7 +233,68 @@ class Buffer(NamedTuple):
   shape: tuple[int, ...]
 
 
-_layouts: dict[bytes, tuple[int, int, int]] = {}
+class Snapshot:
+  """A buffer list as it was once: recognises the same list by its memory.
+
+  A list is recognised by its pointers to buffers, then by the buffers, then by the dimensions
+  that they point to. In this order each step reads only memory that the call owns.
+
+  Attributes:
+    pointers: the packed data pointers of the list that was recognised last.
+  """
+
+  def __init__(self, items: int, count: int):
+    """Reads a list."""
+    self._table = ctypes.string_at(items, _WORD * count) if count else b""
+    address, size, self._step = _stride_of(self._table)
+    self._start, self._size, self._first = address - _DATA, size + _BUFFER - _WORD, _DATA
+    self._dims = _dims_regions(items, count)
+    if self._step and len(self._dims) == 1:
+      self._join_dims()
+    self._buffers = self._read()
+    self.pointers, self._masked = self._mask(self._buffers)
+
+  def _join_dims(self) -> None:
+    """Reads dimensions that lie inside XLA's buffers together with them."""
+    address, content = self._dims[0]
+    if abs(address - self._start) < _MAX_STRIDE:
+      start = min(address, self._start)
+      end = max(address + len(content), self._start + self._size)
+      self._first += self._start - start
+      self._start, self._size, self._dims = start, end - start, ()
+
+  def recognises(self, items: int, count: int) -> bool:
+    """Returns whether a list has the dtypes and shapes of this one; updates `pointers`."""
+    table = self._table
+    if _WORD * count != len(table):
+      return False
+    if not count:
+      return True
+    if ctypes.string_at(items, len(table)) != table:
+      return False
+    buffers = self._read()
+    if buffers != self._buffers:
+      pointers, masked = self._mask(buffers)
+      if masked != self._masked:
+        return False
+      self.pointers, self._buffers = pointers, buffers
+    return not self._dims or all(
+      ctypes.string_at(address, len(old)) == old for address, old in self._dims
+    )
+
+  def _read(self) -> bytes:
+    if self._step:
+      return ctypes.string_at(self._start, self._size)
+    addresses = struct.unpack(f"={len(self._table) // _WORD}Q", self._table)
+    return b"".join(ctypes.string_at(address, _BUFFER) for address in addresses)
+
+  def _mask(self, buffers: bytes) -> tuple[bytes, bytes]:
+    """Returns the data pointers, and the buffers with these zeroed."""
+    words = np.frombuffer(buffers, np.uint64).copy()
+    column = words[self._first // _WORD :: self._step or _BUFFER // _WORD]
+    pointers = column.tobytes()
+    column[:] = 0
+    return pointers, words.tobytes()
 
 
 def _stride_of(table: bytes) -> tuple[int, int, int]:
@@ -269,71 +302,15 @@ def _stride_of(table: bytes) -> tuple[int, int, int]:
   addresses = np.frombuffer(table, np.int64)
   steps = np.diff(addresses)
   step = int(steps[0]) if len(steps) else _BUFFER
-  layout = (0, 0, 0)
-  if _BUFFER <= step <= _MAX_STRIDE and step % _WORD == 0 and (steps == step).all():
-    layout = (int(addresses[0]) + _DATA, step * len(steps) + _WORD, step // _WORD)
-  if len(_layouts) >= _MAX_LAYOUTS:
-    _layouts.clear()
-  _layouts[table] = layout
-  return layout
+  if (
+    len(addresses) and _BUFFER <= step <= _MAX_STRIDE and not step % _WORD and (steps == step).all()
+  ):
+    return int(addresses[0]) + _DATA, step * len(steps) + _WORD, step // _WORD
+  return 0, 0, 0
 
 
-def read_pointers(items: int, count: int) -> bytes:
-  """Returns the data pointers of `count` buffers as packed 64-bit words."""
-  if not count:
-    return b""
-  table = ctypes.string_at(items, _WORD * count)
-  # The layout follows from the content of the table alone, so a hit cannot be stale.
-  address, size, step = _layouts.get(table) or _stride_of(table)
-  if step:
-    return np.frombuffer(ctypes.string_at(address, size), np.uint64)[::step].tobytes()
-  return b"".join(
-    ctypes.string_at(buffer + _DATA, _WORD) for buffer in struct.unpack(f"={count}Q", table)
-  )
-
-
-class Snapshot(NamedTuple):
-  """What a buffer list holds apart from its data pointers: dtypes, ranks and dimensions.
-
-  Attributes:
-    structs: the list and its buffers' structs, with the data pointers zeroed.
-    dims: regions of memory that hold the dimensions, with their content.
-  """
-
-  structs: bytes
-  dims: tuple[tuple[int, bytes], ...]
-
-  def describes(self, structs: bytes) -> bool:
-    """Returns whether a list with these structs has the dtypes and shapes of the snapshot.
-
-    Equal structs point to the same dimensions, so the regions may be read.
-    """
-    return structs == self.structs and all(
-      ctypes.string_at(address, len(content)) == content for address, content in self.dims
-    )
-
-
-def read_structs(items: int, count: int) -> tuple[bytes, bytes]:
-  """Returns the packed data pointers of a buffer list, and its structs without them."""
-  if not count:
-    return b"", b""
-  table = ctypes.string_at(items, _WORD * count)
-  address, size, step = _layouts.get(table) or _stride_of(table)
-  if step:
-    block = ctypes.string_at(address - _DATA, size + _BUFFER - _WORD)
-  else:
-    addresses = struct.unpack(f"={count}Q", table)
-    block = b"".join(ctypes.string_at(buffer, _BUFFER) for buffer in addresses)
-    step = _BUFFER // _WORD
-  words = np.frombuffer(block, np.uint64).copy()
-  column = words[_DATA // _WORD :: step]
-  pointers = column.tobytes()
-  column[:] = 0
-  return pointers, table + words.tobytes()
-
-
-def read_snapshot(items: int, count: int) -> Snapshot:
-  """Returns what `read_structs` saw, with the dimensions."""
+def _dims_regions(items: int, count: int) -> tuple[tuple[int, bytes], ...]:
+  """Returns the memory that holds the dimensions of a list: addresses and content."""
   regions = []
   for i in range(count):
     buffer = _Buffer.from_address(ctypes.c_uint64.from_address(items + _WORD * i).value)
@@ -343,8 +320,7 @@ def read_snapshot(items: int, count: int) -> Snapshot:
   if len(steps) == 1 and 0 < min(steps) <= _MAX_STRIDE:  # they lie inside XLA's buffers
     (first, _), (last, size) = regions[0], regions[-1]
     regions = [(first, last + size - first)]
-  dims = tuple((address, ctypes.string_at(address, size)) for address, size in regions)
-  return Snapshot(read_structs(items, count)[1], dims)
+  return tuple((address, ctypes.string_at(address, size)) for address, size in regions)
 
 
 def read_buffers(items: int, count: int) -> list[Buffer]:
@@ -386,13 +362,18 @@ def _attribute(kind: int, address: int) -> Any:
     return _numbers(array.dtype, array.data, array.size)
   if kind == _AttrType.DICTIONARY:
     attrs = _Attrs.from_address(address)
-    return read_attributes(attrs.size, attrs.types, attrs.names, attrs.items)
+    return read_attributes((attrs.size, attrs.types, attrs.names, attrs.items))
   raise TypeError(f"unknown XLA FFI attribute type {kind}")
 
 
-def read_attributes(count: int, types: int, names: int, items: int) -> dict[str, Any]:
-  """Returns attributes as strings, NumPy scalars (0-d arrays), arrays and dictionaries."""
+def read_attributes(words: tuple[int, int, int, int]) -> dict[str, Any]:
+  """Returns attributes as strings, NumPy scalars (0-d arrays), arrays and dictionaries.
+
+  Args:
+    words: the count, types, names and items of the attribute list.
+  """
   result = {}
+  count, types, names, items = words
   for i in range(count):
     name = _span(ctypes.c_uint64.from_address(names + _WORD * i).value).decode("utf-8")
     kind = ctypes.c_int.from_address(types + 4 * i).value

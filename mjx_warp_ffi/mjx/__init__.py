@@ -2,6 +2,9 @@
 
 from mjx_warp_ffi.mjx.batch import model_axes as model_axes
 from mjx_warp_ffi.mjx.batch import where as where
+from mjx_warp_ffi.mjx.capacity import capacity_peaks as capacity_peaks
+from mjx_warp_ffi.mjx.capacity import check_overflow as check_overflow
+from mjx_warp_ffi.mjx.capacity import suggest_sizes as suggest_sizes
 from mjx_warp_ffi.mjx.forward import forward as forward
 from mjx_warp_ffi.mjx.forward import step as step
 from mjx_warp_ffi.mjx.io import get_data as get_data

@@ -6,10 +6,12 @@ from typing import Any
 
 import mujoco
 import mujoco_warp as mjw
+import numpy as np
 import warp as wp
 from mujoco_warp._src import io as mjw_io
 
 from mjx_warp_ffi.mjx.warp import fields
+from mjx_warp_ffi.mjx.warp.types import EqType, GeomType
 
 
 def check_and_options(mj_model: mujoco.MjModel) -> dict[str, Any]:
@@ -28,14 +30,58 @@ def check_and_options(mj_model: mujoco.MjModel) -> dict[str, Any]:
   return options
 
 
+# Contacts that one moving geom can have with the ground, by type; other geoms have one.
+_CONTACTS_OF = {GeomType.CAPSULE: 2, GeomType.CYLINDER: 4, GeomType.BOX: 4, GeomType.MESH: 4}
+
+
 def default_nconmax(mj_model: mujoco.MjModel, mj_data: mujoco.MjData | None = None) -> int:
-  """Contacts of one world that suffice for most models of this kind."""
-  return mjw_io._default_nconmax(mj_model, mj_data)
+  """Contacts of one world that suffice for most models.
+
+  Up to 16 contacts all that the geoms could have if they lay on the ground and each touched
+  another one; beyond that half of it, since large mechanisms never do. Random rollouts of the
+  models in `models/` stay below two thirds of it.
+  """
+  most = _most_contacts(mj_model)
+  guess = max(min(most, 16 + most // 2), mj_data.ncon if mj_data else 0)
+  if mj_model.nflex or np.any(mj_model.geom_type == GeomType.SDF):
+    guess = max(guess, mjw_io._default_nconmax(mj_model, mj_data))
+  return max(8, _round_up(guess))
 
 
 def default_njmax(mj_model: mujoco.MjModel, mj_data: mujoco.MjData | None = None) -> int:
-  """Constraint rows of one world that suffice for most models of this kind."""
-  return mjw_io._default_njmax(mj_model, mj_data)
+  """Constraint rows of one world that suffice for most models.
+
+  All equalities, friction and limits, and the rows of a third of the possible contacts beyond 16.
+  """
+  m, eq = mj_model, mj_model.eq_type
+  most = _most_contacts(m)
+  condim = max(1, *m.geom_condim, *m.pair_dim) if m.ngeom else 1
+  elliptic = m.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC
+  per_contact = condim if elliptic or condim == 1 else 2 * (condim - 1)
+  guess = (
+    m.neq + 2 * np.sum(eq == EqType.CONNECT) + 5 * np.sum(eq == EqType.WELD)
+    + np.sum(m.dof_frictionloss > 0) + np.sum(m.tendon_frictionloss > 0)
+    + np.sum(m.jnt_limited) + np.sum(m.tendon_limited)
+    + per_contact * min(most, 16 + most // 3)
+  )  # fmt: skip
+  guess = max(int(guess), mj_data.nefc if mj_data else 0)
+  if m.nflex or np.any(m.geom_type == GeomType.SDF):
+    guess = max(guess, mjw_io._default_njmax(m, mj_data))
+  return max(8, _round_up(guess))
+
+
+def _most_contacts(m: mujoco.MjModel) -> int:
+  collides = (m.geom_contype != 0) | (m.geom_conaffinity != 0)
+  moves = m.body_weldid[m.geom_bodyid] != 0
+  on_ground = sum(_CONTACTS_OF.get(GeomType(t), 1) for t in m.geom_type[collides & moves])
+  ground = m.geom_type[collides & ~moves]
+  # two where the ground is not flat
+  sides = 0 if ground.size == 0 else 1 + np.any(ground == GeomType.HFIELD)
+  return int(sides * on_ground + np.sum(collides & moves) + 2 * m.npair)
+
+
+def _round_up(count: int) -> int:
+  return -(-int(count) // 8) * 8
 
 
 def is_sparse(mj_model: mujoco.MjModel) -> bool:

@@ -16,9 +16,10 @@ from mjx_warp_ffi.mjx.spec import Sizes, Spec
 from mjx_warp_ffi.mjx.warp import fields, kernels
 from mjx_warp_ffi.mjx.warp.fields import lookup
 
-# Contacts and rows live in pools that all worlds share: this factor of slack keeps the worlds with
-# many contacts from taking the place of the others.
-_POOL_SLACK = 2
+# Contacts, and the pairs that may touch, live in pools that all worlds share. The places of this
+# many worlds more, as many as there are at most, keep a few worlds with too many contacts from
+# taking those of the others.
+_SPARE_WORLDS = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,9 +123,19 @@ def _make_model(plan: Plan) -> mjw.Model:
   return m
 
 
+def pool_size(sizes: Sizes, nworld: int) -> int:
+  """Contacts of all worlds together that a workspace can hold."""
+  return sizes.naconmax or sizes.nconmax * spread(nworld)
+
+
+def spread(nworld: int) -> int:
+  """The number of worlds whose `nconmax` contacts a pool for `nworld` can hold."""
+  return nworld + min(nworld, _SPARE_WORLDS)
+
+
 def _make_data(plan: Plan) -> mjw.Data:
   sizes, nworld = plan.sizes, plan.nworld
-  naconmax = sizes.naconmax or _POOL_SLACK * sizes.nconmax * nworld
+  naconmax = pool_size(sizes, nworld)
   nccdmax = sizes.nccdmax
   naccdmax = sizes.naccdmax or (None if nccdmax is None else min(naconmax, nccdmax * nworld))
   return mjw.make_data(

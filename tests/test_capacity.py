@@ -1,0 +1,183 @@
+"""Capacities: overflow bits, exact worlds without them, peaks, advice, suggestions, defaults."""
+
+import functools
+
+import helpers
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+from mujoco_warp import OverflowType
+
+from mjx_warp_ffi import mjx
+
+_NAMES = sorted(p.stem for p in helpers.MODELS.glob("*.xml"))
+_LOST = int(OverflowType.ALL & ~(OverflowType.ITERATIONS | OverflowType.LS_ITERATIONS))
+
+# Balls on a floor: a ball below 0.1 touches it, so that the state says how many contacts there are.
+_BALLS = (
+  "<mujoco><option timestep='.001'/><worldbody><geom type='plane' size='5 5 .1'/>"
+  + "".join(
+    f"<body pos='{i} 0 1'><freejoint/><geom size='.1' condim='3'/></body>" for i in range(6)
+  )
+  + "</worldbody></mujoco>"
+)
+
+
+@functools.cache
+def _balls():
+  return mjx.put_model(mujoco.MjModel.from_xml_string(_BALLS))
+
+
+@functools.cache
+def _step():
+  return jax.jit(jax.vmap(mjx.step, (None, 0)))
+
+
+@functools.cache
+def _forward():
+  return jax.jit(jax.vmap(mjx.forward, (None, 0)))
+
+
+def _worlds(touching, **sizes):
+  """A batch in which as many balls of each world touch the floor as `touching` says."""
+  m = _balls()
+  d = mjx.make_data(m, **sizes)
+  d = jax.tree.map(lambda x: jnp.repeat(x[None], len(touching), 0), d)
+  z = np.where(np.arange(6) < np.array(touching)[:, None], 0.09, 1.0)
+  return d.replace(qpos=d.qpos.at[:, 2::7].set(jnp.asarray(z, jnp.float32)))
+
+
+# Where to look: which capacity is small, and the bit that says so.
+_CASES = {
+  "rows": (dict(nconmax=8, njmax=12), OverflowType.NEFC),
+  "contacts": (dict(nconmax=3, njmax=64), OverflowType.NARROWPHASE),
+  "pool": (dict(njmax=64, naconmax=10), OverflowType.BROADPHASE),
+}
+
+
+@pytest.mark.parametrize("function", [_step, _forward], ids=["step", "forward"])
+@pytest.mark.parametrize("case", _CASES)
+def test_one_world_of_eight_overflows_and_every_world_without_the_bit_is_exact(case, function):
+  sizes, bit = _CASES[case]
+  touching = [1, 2, 0, 6, 1, 2, 1, 0]
+  got = function()(_balls(), _worlds(touching, **sizes))
+  ample = _worlds(touching, nconmax=got.sizes.nconmax, njmax=64)
+  exact = function()(_balls(), ample)
+  lost = np.asarray(got.overflow) & _LOST
+  assert lost[3] & int(bit), lost
+  if case != "pool":  # there, any world may have lost something
+    assert (lost != 0).sum() == 1, lost
+  whole = np.flatnonzero(lost == 0)
+  for name in ("qpos", "qvel", "qacc", "xpos", "sensordata", "qfrc_constraint", "nefc", "ncon"):
+    np.testing.assert_array_equal(getattr(got, name)[whole], getattr(exact, name)[whole], name)
+  for x, y in zip(jax.tree.leaves(got.contact), jax.tree.leaves(exact.contact), strict=True):
+    np.testing.assert_array_equal(x[whole], y[whole])
+
+
+def test_a_pool_full_of_contacts_sets_the_bit_in_every_world():
+  boxes = _BALLS.replace("size='.1'", "type='box' size='.1 .1 .1'")
+  m = mjx.put_model(mujoco.MjModel.from_xml_string(boxes))
+  d = mjx.make_data(m, njmax=128, naconmax=60)  # 48 pairs, of four contacts each
+  d = jax.tree.map(lambda x: jnp.repeat(x[None], 8, 0), d)
+  got = _forward()(m, d.replace(qpos=d.qpos.at[:, 2::7].set(0.09)))
+  np.testing.assert_array_equal(got.overflow & _LOST, np.full(8, OverflowType.NARROWPHASE))
+  assert 0 < got.ncon.sum() <= 60
+
+
+def test_pairs_that_do_not_touch_can_fill_the_pool_too():
+  capsules = _BALLS.replace("size='.1'", "type='capsule' size='.01 .9' euler='0 90 0'")
+  m = mjx.put_model(mujoco.MjModel.from_xml_string(capsules))
+  d = mjx.make_data(m, nconmax=1, njmax=64)
+  d = d.replace(qpos=d.qpos.at[2::7].set(jnp.arange(6, dtype=jnp.float32) * 0.1 + 0.5))
+  d = jax.jit(mjx.forward)(m, d)
+  assert int(d.overflow) & _LOST == int(OverflowType.BROADPHASE) and d.ncon == 0
+  with pytest.raises(ValueError, match="nconmax="):
+    mjx.check_overflow(d)
+
+
+def test_bits_stay_until_a_reset():
+  d = _worlds([6, 0], nconmax=8, njmax=12)
+  d = _step()(_balls(), d)
+  d = d.replace(qpos=d.qpos.at[:, 2::7].set(1.0))
+  d = _step()(_balls(), d)
+  assert np.asarray(d.overflow)[0] & int(OverflowType.NEFC)
+  d = mjx.reset(_balls(), d, jnp.array([True, False]))
+  assert int(d.overflow[0]) == 0
+
+
+def test_peaks_are_the_largest_counts_of_all_calls():
+  m = _balls()
+  jax.block_until_ready(_step()(m, _worlds([0, 1], nconmax=8, njmax=64)))
+  mjx.capacity_peaks(m, clear=True)
+  for touching in ([1, 4], [2, 0], [5, 5]):
+    jax.block_until_ready(_step()(m, _worlds(touching, nconmax=8, njmax=64)))
+  assert mjx.capacity_peaks(m) == {"nconmax": 5, "njmax": 20, "naconmax": 10}
+  assert mjx.capacity_peaks(m.spec.mj_model, clear=True)["njmax"] == 20
+  assert mjx.capacity_peaks(m) == {"nconmax": 0, "njmax": 0, "naconmax": 0}
+
+
+@pytest.mark.parametrize("case", _CASES)
+def test_check_overflow_names_the_argument_and_a_number_that_suffices(case):
+  m = _balls()
+  mjx.capacity_peaks(m, clear=True)
+  sizes, bit = dict(_CASES[case][0]), _CASES[case][1]
+  touching = [1, 2, 0, 6, 1, 2, 1, 0]
+  for _ in range(2):  # contacts that were dropped have no rows yet: two rounds at most
+    d = _step()(m, _worlds(touching, **sizes))
+    try:
+      mjx.check_overflow(d)
+      return
+    except ValueError as error:
+      message = str(error)
+      assert bit.name in message, message
+      for part in message.split("pass ")[1:]:
+        name, number = part.split(" ")[0].split("=")
+        assert name in sizes and int(number) > sizes[name]
+        sizes[name] = int(number)
+  mjx.check_overflow(_step()(m, _worlds(touching, **sizes)))
+
+
+def test_check_overflow_is_silent_for_iterations_and_loud_under_jit():
+  d = _worlds([1, 1], nconmax=8, njmax=64)
+  mjx.check_overflow(d.replace(overflow=jnp.full(2, int(OverflowType.ITERATIONS), jnp.int32)))
+  with pytest.raises(TypeError, match="outside of jit"):
+    jax.jit(mjx.check_overflow)(d)
+
+
+def test_nothing_is_printed_when_a_capacity_overflows(capfd):
+  jax.block_until_ready(_step()(_balls(), _worlds([6] * 8, njmax=8, naconmax=8)))
+  out, err = capfd.readouterr()
+  assert "overflow" not in out + err
+
+
+def test_suggested_sizes_hold_and_are_not_wasteful():
+  sizes = mjx.suggest_sizes(_balls().spec.mj_model, nworld=4, nstep=600)
+  assert set(sizes) == {"nconmax", "njmax"}
+  assert 4 <= sizes["nconmax"] <= 16 and 16 <= sizes["njmax"] <= 48, sizes
+  mjx.check_overflow(_step()(_balls(), _worlds([5] * 4, **sizes)))
+  with pytest.raises(ValueError, match="ctrl has shape"):
+    mjx.suggest_sizes(_balls().spec.mj_model, ctrl=np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_the_default_capacities_hold_for_a_rollout_of_each_model(name, rng):
+  mj_model = mujoco.MjModel.from_xml_path(str(helpers.model_path(name)))
+  m = mjx.put_model(mj_model)
+  d = mjx.make_data(m)
+  batch = jax.tree.map(lambda x: jnp.repeat(x[None], 4, 0), d)
+  qvel = rng.normal(size=(4, m.nv)) * np.array([[0.0], [0.5], [1.0], [2.0]])
+  batch = batch.replace(qvel=jnp.asarray(qvel, jnp.float32))
+  low, high = np.clip(mj_model.actuator_ctrlrange.T, -1, 1)
+  ctrl = jnp.asarray(rng.uniform(low, high, size=(10, 4, m.nu)), jnp.float32)
+
+  def hold(d, u):
+    def one(d, _):
+      return jax.vmap(mjx.step, (None, 0))(m, d.replace(ctrl=u)), None
+
+    return jax.lax.scan(one, d, None, 30)[0], None
+
+  end = jax.jit(lambda d: jax.lax.scan(hold, d, ctrl)[0])(batch)
+  mjx.check_overflow(end)
+  assert jnp.isfinite(end.qpos).all()

@@ -11,10 +11,12 @@ import dataclasses
 import mujoco_warp as mjw
 import warp as wp
 from mujoco_warp._src import derivative, forward, smooth, solver
-from mujoco_warp._src.types import DisableBit, IntegratorType, SolverType
+from mujoco_warp._src.types import ConstraintState, DisableBit, IntegratorType, SolverType
 
 from mjx_warp_ffi.mjx.warp.adjoint import free_body
 from mjx_warp_ffi.mjx.warp.adjoint.integrate import add, negate
+
+CONE = int(ConstraintState.CONE)
 
 
 def implicit_damping(m: mjw.Model) -> bool:
@@ -90,37 +92,43 @@ class Implicit:
 
 
 class Newton:
-  """The solve with H at the solution d.qacc.
+  """The solve with H at the solution d.qacc, and one Newton step towards that solution.
+
+  The order of calls: `begin` at the acceleration that the forward solve gave, `solve` for any
+  number of right-hand sides, `polish`, which moves d.qacc, and `solve_again` for the worlds whose
+  active set it changed. Without rows H is the mass matrix, and all but `solve` do nothing.
 
   Args:
     m: the model.
     d: the workspace; its position, velocity and smooth force stages are up to date when used.
-    rows: whether constraint rows can exist; otherwise H is the mass matrix.
+    rows: whether constraint rows can exist.
   """
 
   def __init__(self, m: mjw.Model, d: mjw.Data, *, rows: bool):
     """See the class."""
-    self.d, self.rows = d, rows
-    if rows:
-      opt = dataclasses.replace(m.opt, solver=SolverType.NEWTON)
-      m = dataclasses.replace(m, opt=opt)
-      self.context = solver._create_solver_context(m, d)
-      zero = wp.zeros((d.nworld, m.nv), dtype=float)
-      self._rhs = wp.zeros((d.nworld, m.nv), dtype=float)
-      # The gradient of the solver's cost is Ma - qfrc_smooth - qfrc_constraint: with these it is
-      # the right-hand side, and the solver's own routine assembles and factors H for it.
-      efc = dataclasses.replace(d.efc, Ma=self._rhs)
-      self._d = dataclasses.replace(d, efc=efc, qfrc_smooth=zero, qfrc_constraint=zero)
-    self.m = m
-
-  def polish(self) -> None:
-    """One Newton step of d.qacc, then the active set and the forces there."""
-    if not self.rows:
+    self.d, self.rows, self.m = d, rows, m
+    if not rows:
       return
-    m, d, context = self.m, self.d, self.context
-    solver.init_context(m, d, context)
-    wp.launch(add, (d.nworld, m.nv), inputs=[d.qacc, context.search], outputs=[d.qacc])
-    solver.init_context(m, d, context, grad=False)
+    # Newton's H whatever the solver was, and no qacc_smooth, which nobody reads
+    flags = m.opt.disableflags & ~DisableBit.WARMSTART
+    changes = dict(solver=SolverType.NEWTON, disableflags=flags, run_qacc_smooth=False)
+    opt = dataclasses.replace(m.opt, iterations=max(1, m.opt.iterations), **changes)
+    self.m = dataclasses.replace(m, opt=opt)
+    self.context = solver._create_solver_context(self.m, d)
+    vector = (d.nworld, m.nv)
+    self._rhs, self._step, zero = (wp.zeros(vector, dtype=float) for _ in range(3))
+    self._state = wp.zeros_like(d.efc.state)
+    # The gradient of the solver's cost is Ma - qfrc_smooth - qfrc_constraint: with these it is
+    # the right-hand side, and the solver's own routine assembles and factors H for it.
+    efc = dataclasses.replace(d.efc, Ma=self._rhs)
+    self._d = dataclasses.replace(d, efc=efc, qfrc_smooth=zero, qfrc_constraint=zero)
+
+  def begin(self) -> None:
+    """Assembles H and finds the Newton step of d.qacc; d.efc.Ma is M qacc afterwards."""
+    if self.rows:
+      solver.init_context(self.m, self.d, self.context)
+      wp.copy(self._step, self.context.search)
+      wp.copy(self._state, self.d.efc.state)
 
   def solve(self, g: wp.array, out: wp.array) -> None:
     """Writes H^-1 g."""
@@ -129,5 +137,60 @@ class Newton:
       smooth.solve_m(m, d, out, g)
       return
     wp.copy(self._rhs, g)
+    dim = (d.nworld, m.nv)
+    wp.launch(_widen, dim, inputs=[g], outputs=[self.context.grad])
+    solver._cholesky_factorize_solve(m, d, self.context)
+    wp.launch(negate, dim, inputs=[self.context.search], outputs=[out])
+
+  def polish(self) -> None:
+    """Takes the Newton step, and finds the active set and the forces there."""
+    if not self.rows:
+      return
+    m, d = self.m, self.d
+    wp.launch(add, (d.nworld, m.nv), inputs=[d.qacc, self._step], outputs=[d.qacc])
+    solver.init_context(m, d, self.context, grad=False)
+
+  def solve_again(self, out: wp.array) -> None:
+    """Repeats the last `solve` in the worlds where the polish changed H."""
+    if not self.rows:
+      return
+    m, d = self.m, self.d
+    inputs = [d.nefc, self._state, d.efc.state]
+    wp.launch(_compare, d.nworld, inputs=inputs, outputs=[self.context.done])
     solver._update_gradient(m, self._d, self.context)
-    wp.launch(negate, (d.nworld, m.nv), inputs=[self.context.search], outputs=[out])
+    inputs = [self.context.done, self.context.search]
+    wp.launch(_negate_where, (d.nworld, m.nv), inputs=inputs, outputs=[out])
+
+
+@wp.kernel(enable_backward=False)
+def _widen(g: wp.array2d[float], out: wp.array2d[float]):
+  """Copies into an array with padded rows."""
+  world, i = wp.tid()
+  out[world, i] = g[world, i]
+
+
+@wp.kernel(enable_backward=False)
+def _compare(
+  nefc: wp.array[int],
+  before: wp.array2d[int],
+  after: wp.array2d[int],
+  same: wp.array[bool],
+):
+  """Whether H is the same in a world: no row changed sides, and none is in the middle of a cone.
+
+  There H varies with the acceleration, and quickly where the friction force is small.
+  """
+  world = wp.tid()
+  done = wp.bool(True)
+  for r in range(wp.min(nefc[world], before.shape[1])):
+    if before[world, r] != after[world, r] or after[world, r] == CONE:
+      done = False
+  same[world] = done
+
+
+@wp.kernel(enable_backward=False)
+def _negate_where(same: wp.array[bool], x: wp.array2d[float], out: wp.array2d[float]):
+  """The opposite of a vector, in the worlds that were solved again."""
+  world, i = wp.tid()
+  if not same[world]:
+    out[world, i] = -x[world, i]

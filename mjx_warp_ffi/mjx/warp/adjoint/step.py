@@ -168,19 +168,21 @@ class StepAdjoint:
       self.tape.backward()
 
   def _recompute(self) -> None:
-    """The stages before the solver, and the polished solution."""
+    """The stages before the solver, and the systems of both solves."""
     m, d = self.newton.m, self.d
-    mjw.fwd_position(m, d, factorize=True)
+    mjw.fwd_position(m, d, factorize=not self.newton.rows)
     mjw.fwd_velocity(m, d)
     if self._has_welds:
       # MJWarp makes the rows before it has the velocities that Jdot qvel of these needs
       constraint.make_constraint(m, d)
     mjw.fwd_actuation(m, d)
     mjw.fwd_acceleration(m, d)
-    self.newton.polish()
+    self.newton.begin()
     if self.implicit:
-      mjw_support.mul_m(m, d, self._ma, d.qacc)
-      self.implicit.prepare(self._ma, self._next_qacc)
+      ma = d.efc.Ma if self.newton.rows else self._ma
+      if not self.newton.rows:
+        mjw_support.mul_m(m, d, ma, d.qacc)
+      self.implicit.prepare(ma, self._next_qacc)
 
   def _solve(self) -> None:
     """The cotangents of the accelerations, and the virtual velocities."""
@@ -205,5 +207,7 @@ class StepAdjoint:
       wp.launch(integrate.add, vector, inputs=[self._g, g], outputs=[self._g])
       g = self._g
     self.newton.solve(g, coords[f.w])
+    self.newton.polish()
+    self.newton.solve_again(coords[f.w])
     if f.a >= 0:
       wp.copy(coords[f.a], d.qacc)

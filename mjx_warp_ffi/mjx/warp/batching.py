@@ -1,13 +1,20 @@
-"""Batch axes: all leading axes fold into one axis of worlds, and results unfold again."""
+"""Batch axes: all leading axes fold into one axis of worlds, and results unfold again.
+
+A call on worlds that lie on several devices runs on each device with the worlds there: JAX's
+partitioner is told that the axis of worlds may be cut, and nothing else.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import custom_batching
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import NamedSharding, PartitionSpec
 
 Arrays = tuple[jax.Array, ...]
 
@@ -22,6 +29,40 @@ def fold(x: jax.Array, size: int, is_batched: bool) -> jax.Array:
 def unfold(x: jax.Array, size: int) -> jax.Array:
   """(size * nworld, ...) to (size, nworld, ...)."""
   return x.reshape(size, x.shape[0] // size, *x.shape[1:])
+
+
+def sharded(call: Callable[..., Arrays], by_world: list[bool]) -> Callable[..., Arrays]:
+  """The same function, which each device runs for the worlds that it has.
+
+  Args:
+    call: A function of arrays whose results have a leading axis of worlds.
+    by_world: Which arguments have a leading axis of worlds; the others are replicated.
+
+  Returns:
+    The function. A program for one device is the same as without it.
+  """
+  function = custom_partitioning(lambda *args: call(*args))
+
+  def rule(_mesh: Any, arguments: Any, results: Any) -> str:
+    flags = [*by_world, *(True for _ in results)]
+    names = itertools.count()
+    terms = []
+    for is_by_world, kind in zip(flags, (*arguments, *results), strict=True):
+      own = [f"s{next(names)}" for _ in kind.shape]
+      terms.append(" ".join(["w", *own[1:]] if is_by_world else own))
+    count = len(by_world)
+    return f"{', '.join(terms[:count])} -> {', '.join(terms[count:])}"
+
+  def partition(mesh: Any, arguments: Any, results: Any) -> Any:
+    def cut(kind: Any, is_by_world: bool) -> NamedSharding:
+      spec = kind.sharding.spec if is_by_world else ()
+      return NamedSharding(mesh, PartitionSpec(*spec[:1]))
+
+    into = tuple(cut(a, flag) for a, flag in zip(arguments, by_world, strict=True))
+    return mesh, call, jax.tree.map(lambda r: cut(r, True), results), into
+
+  function.def_partition(partition=partition, sharding_rule=rule)
+  return function
 
 
 def batched(
@@ -42,7 +83,8 @@ def batched(
 
   @custom_batching.custom_vmap
   def over_worlds(*args: jax.Array) -> Arrays:
-    return tuple(call(rows, args))
+    by_world = [i >= shared or i in rows for i in range(len(args))]
+    return tuple(sharded(lambda *arrays: call(rows, arrays), by_world)(*args))
 
   @over_worlds.def_vmap
   def rule(size: int, in_batched: list[bool], *args: jax.Array) -> tuple[Any, Any]:

@@ -1,6 +1,8 @@
 """Pictures for the tools: plots by matplotlib, frames by MuJoCo Warp's ray tracer (no OpenGL)."""
 
+import importlib.util
 import pathlib
+import shutil
 from collections.abc import Sequence
 
 import mujoco
@@ -111,3 +113,62 @@ def _without_scene(spec: mujoco.MjSpec, hue: float) -> mujoco.MjSpec:
     else:
       geom.rgba = [0.35 + 0.55 * hue, 0.55, 0.9 - 0.55 * hue, 1]
   return spec
+
+
+def with_camera(path: pathlib.Path, camera: str | None) -> tuple[mujoco.MjModel, int]:
+  """A model with a camera to render by: the one named, else the first, else one in front.
+
+  Args:
+    path: the model's file.
+    camera: a camera's name or number, or None.
+
+  Returns:
+    The model and the camera's number.
+
+  Raises:
+    ToolError: the model has no such camera.
+  """
+  mj_model = mujoco.MjModel.from_xml_path(str(path))
+  if camera is None and not mj_model.ncam:
+    centre, extent = mj_model.stat.center, mj_model.stat.extent
+    spec = mujoco.MjSpec.from_file(str(path))
+    spec.worldbody.add_camera(
+      pos=centre + extent * np.array([0, -2, 0.8]), xyaxes=[1, 0, 0, 0, 0.37, 0.93]
+    )
+    return spec.compile(), 0
+  index = mujoco.mj_name2id(mj_model, mujoco.mjtObj.mjOBJ_CAMERA, camera) if camera else 0
+  if index < 0 and camera and camera.isdecimal() and int(camera) < mj_model.ncam:
+    index = int(camera)
+  if index < 0:
+    names = [mj_model.camera(i).name or str(i) for i in range(mj_model.ncam)]
+    raise common.ToolError(f"no camera {camera!r}; there are: {', '.join(names) or 'none'}")
+  return mj_model, index
+
+
+def check_video(path: pathlib.Path) -> None:
+  """Checks, before the work is done, that a video can be written.
+
+  Raises:
+    ToolError: the format is unknown, or what it needs is not installed.
+  """
+  needed = {".gif": "PIL", ".webp": "PIL", ".mp4": "mediapy"}.get(path.suffix.lower())
+  if needed is None:
+    raise common.ToolError(f"{path}: expected a name that ends in .gif, .webp or .mp4")
+  extra = "demo" if needed == "PIL" else "notebooks"
+  if importlib.util.find_spec(needed) is None:
+    raise common.ToolError(f"{path.suffix} needs: pip install 'mjx-warp-ffi[{extra}]'")
+  if needed == "mediapy" and shutil.which("ffmpeg") is None:
+    raise common.ToolError(".mp4 needs the program ffmpeg; .gif and .webp do not")
+
+
+def write_video(path: pathlib.Path, frames: np.ndarray, *, fps: int) -> None:
+  """Writes frames, (n, height, width, 3) uint8, in the format that the name says."""
+  if path.suffix.lower() == ".mp4":
+    import mediapy
+
+    mediapy.write_video(path, frames, fps=fps)
+    return
+  from PIL import Image
+
+  first, *rest = (Image.fromarray(frame) for frame in frames)
+  first.save(path, save_all=True, append_images=rest, duration=round(1000 / fps), loop=0)

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import mujoco_warp as mjw
+import warp as wp
 from mujoco_warp._src import forward as mjw_forward
 from mujoco_warp._src import sleep as mjw_sleep
 from mujoco_warp._src import smooth as mjw_smooth
 
 from mjx_warp_ffi.mjx.types import Data, Model
 from mjx_warp_ffi.mjx.warp import fields
+from mjx_warp_ffi.mjx.warp import support_kernels as kernels
 from mjx_warp_ffi.mjx.warp.computed import Stage
 from mjx_warp_ffi.mjx.warp.forward import CONTACTS, INPUTS, INTEGRATED
 from mjx_warp_ffi.mjx.warp.types import DisableBit, EnableBit
@@ -22,8 +24,9 @@ from mjx_warp_ffi.mjx.warp.types import DisableBit, EnableBit
 Part = Callable[[mjw.Model, mjw.Data], None]
 
 
-def wake(m: mjw.Model, d: mjw.Data) -> None:
-  """Wakes the trees that an input moves, and lists those that are awake."""
+def begin(m: mjw.Model, d: mjw.Data) -> None:
+  """The pose of the world, which mujoco_warp sets in make_data only, and the trees that wake."""
+  wp.launch(kernels._world_body, d.nworld, outputs=[d.xpos, d.xquat, d.xmat, d.xipos, d.ximat])
   if m.opt.enableflags & EnableBit.SLEEP and not m.opt.disableflags & DisableBit.ISLAND:
     mjw_sleep.wake(m, d)
     mjw_sleep.update_sleep(m, d)
@@ -62,7 +65,7 @@ def mass_matrix(m: mjw.Model, d: mjw.Data) -> None:
   mjw_smooth.tendon_armature(m, d)
 
 
-POSITION: tuple[Part, ...] = (wake, mjw.fwd_position)
+POSITION: tuple[Part, ...] = (begin, mjw.fwd_position)
 VELOCITY = (*POSITION, mjw.fwd_velocity)
 ACTUATION = (*VELOCITY, mjw.fwd_actuation)
 ACCELERATION = (*ACTUATION, mjw.fwd_acceleration)
@@ -109,17 +112,17 @@ def _integrator(name: str, *parts: Part) -> Callable[[Model, Data], Data]:
   return Stage(chain(mjw.forward, *parts), name, _integrated)
 
 
-kinematics = _kinematic("kinematics", wake, mjw.kinematics)
-com_pos = _kinematic("com_pos", wake, mjw.kinematics, mjw.com_pos)
-camlight = _kinematic("camlight", wake, mjw.kinematics, mjw.com_pos, mjw.camlight)
-tendon = _kinematic("tendon", wake, mjw.fwd_kinematics)
-flex = _kinematic("flex", wake, mjw.kinematics, mjw.com_pos, mjw.flex)
+kinematics = _kinematic("kinematics", begin, mjw.kinematics)
+com_pos = _kinematic("com_pos", begin, mjw.kinematics, mjw.com_pos)
+camlight = _kinematic("camlight", begin, mjw.kinematics, mjw.com_pos, mjw.camlight)
+tendon = _kinematic("tendon", begin, mjw.fwd_kinematics)
+flex = _kinematic("flex", begin, mjw.kinematics, mjw.com_pos, mjw.flex)
 subtree_vel = _kinematic(
-  "subtree_vel", wake, mjw.kinematics, mjw.com_pos, mjw.com_vel, mjw.subtree_vel
+  "subtree_vel", begin, mjw.kinematics, mjw.com_pos, mjw.com_vel, mjw.subtree_vel
 )
-com_vel = _kinematic("com_vel", wake, mjw.kinematics, mjw.com_pos, mjw.com_vel)
-energy_pos = _kinematic("energy_pos", wake, mjw.fwd_kinematics, mjw.energy_pos)
-energy_vel = _kinematic("energy_vel", wake, mjw.fwd_kinematics, mass_matrix, mjw.energy_vel)
+com_vel = _kinematic("com_vel", begin, mjw.kinematics, mjw.com_pos, mjw.com_vel)
+energy_pos = _kinematic("energy_pos", begin, mjw.fwd_kinematics, mjw.energy_pos)
+energy_vel = _kinematic("energy_vel", begin, mjw.fwd_kinematics, mass_matrix, mjw.energy_vel)
 
 fwd_position = _dynamic("fwd_position", *POSITION)
 fwd_velocity = _dynamic("fwd_velocity", *VELOCITY)
@@ -134,7 +137,7 @@ sensor_acc = _dynamic(
   *("sensor_acc", *_SENSED_VELOCITY),
   *(mjw.fwd_actuation, mjw.fwd_acceleration, unsmooth, acceleration_sensors),
 )
-inverse = _dynamic("inverse", wake, no_sensors, mjw.inverse)
+inverse = _dynamic("inverse", begin, no_sensors, mjw.inverse)
 
 euler = _integrator("euler", mjw.euler)
 implicit = _integrator("implicit", mjw.implicit)

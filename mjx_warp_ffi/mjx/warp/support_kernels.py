@@ -10,6 +10,22 @@ from mujoco_warp._src import types as mjw_types
 
 
 @wp.kernel(enable_backward=False)
+def _world_body(
+  xpos: wp.array2d[wp.vec3],
+  xquat: wp.array2d[wp.quat],
+  xmat: wp.array2d[wp.mat33],
+  xipos: wp.array2d[wp.vec3],
+  ximat: wp.array2d[wp.mat33],
+):
+  world = wp.tid()
+  xpos[world, 0] = wp.vec3()
+  xquat[world, 0] = wp.quat(1.0, 0.0, 0.0, 0.0)
+  xmat[world, 0] = wp.identity(n=3, dtype=float)
+  xipos[world, 0] = wp.vec3()
+  ximat[world, 0] = wp.identity(n=3, dtype=float)
+
+
+@wp.kernel(enable_backward=False)
 def _symmetric(
   rownnz: wp.array[int],
   rowadr: wp.array[int],

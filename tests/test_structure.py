@@ -131,6 +131,8 @@ def test_python_blocks_are_found_in_markdown():
 def test_the_readme_runs():
   """As a newcomer would run it: one fresh process, block after block, JAX's own settings."""
   code = "\n".join(_python_blocks((ROOT / "README.md").read_text(encoding="utf-8")))
+  code += "\nassert qpos.shape == (100, 64, m.nq)"
+  code += "\nassert (gradient > 0).all(), gradient  # a push to the right moves the cart there\n"
   command = [sys.executable, "-W", "error::DeprecationWarning:__main__", "-c", code]
   done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True)
   assert done.returncode == 0, done.stderr

@@ -1,0 +1,44 @@
+"""Batches over several devices and processes, each in processes of their own."""
+
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).parent
+
+
+def _start(program: str, *args: str) -> subprocess.Popen:
+  paths = [str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")]
+  env = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+  return subprocess.Popen(
+    [sys.executable, str(HERE / program), *args],
+    env=env,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+  )
+
+
+def _finish(process: subprocess.Popen) -> None:
+  try:
+    output, _ = process.communicate(timeout=300)
+  except subprocess.TimeoutExpired:
+    process.kill()
+    output, _ = process.communicate()
+    raise AssertionError(f"the program hangs; it printed:\n{output[-5000:]}") from None
+  assert process.returncode == 0, output[-5000:]
+
+
+def test_eight_devices_of_one_process_share_a_batch():
+  _finish(_start("program_devices.py"))
+
+
+def test_two_processes_form_one_program():
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = str(free.getsockname()[1])
+  processes = [_start("program_processes.py", port, str(rank)) for rank in range(2)]
+  for process in processes:
+    _finish(process)

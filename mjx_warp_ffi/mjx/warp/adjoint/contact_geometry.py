@@ -205,6 +205,7 @@ def _surfaces(m: mjw.Model) -> Surfaces:
   surfaces.geom_dataid = m.geom_dataid
   for name in (
     "vertadr",
+    "vertnum",
     "vert",
     "polynum",
     "polyadr",

@@ -14,32 +14,32 @@ from mujoco_warp._src.math import make_frame
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_convex import (
   CLIPPED,
   CORNER,
-  CUT,
   SINGLE,
+  TRIANGLE,
   UNKNOWN,
-  VERTEX,
   Hint,
   clipped_contact,
   single_contact,
+  triangle_contact,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import (
   EDGE,
-  ELLIPSOID,
   FACE,
-  POINT,
   RIM,
   newton_inverse,
   residual,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_polygon import (
-  NONE,
-  crossing_edge,
-  facing,
-  nearest_edge,
-  nearest_vertex,
-  side_of,
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_polygon import NONE, crossing_edge, facing
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_search import find_triangle
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_side import (
+  ALIGNED,
+  Side,
+  clipped_candidate,
+  is_flat,
+  make_side,
+  single_candidate,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_terrain import terrain_feature
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_terrain import cell_under
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
   Contact,
   Feature,
@@ -53,30 +53,15 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
 
 wp.set_module_options({"enable_backward": False})
 
-ALIGNED = wp.constant(0.996)  # cosine beyond which MJWarp clips two faces against each other
 NEWTON_STEPS = wp.constant(8)
 BETTER = wp.constant(0.99)  # a later rule has to beat an earlier one clearly: they may coincide
-WORST = wp.constant(0.05)  # relative mismatch beyond which no feature counts as found
+WORST = wp.constant(0.01)  # relative mismatch beyond which no feature counts as found;
+WORST_CURVED = wp.constant(0.05)  # EPA is noisy on curved surfaces
+NOISE = wp.constant(2.0e-6)  # of the normal, times the size of the geoms over the depth
 
+_CAPSULE = wp.constant(int(GeomType.CAPSULE))
 _PLANE = wp.constant(int(GeomType.PLANE))
 _HFIELD = wp.constant(int(GeomType.HFIELD))
-_SPHERE = wp.constant(int(GeomType.SPHERE))
-_CAPSULE = wp.constant(int(GeomType.CAPSULE))
-_ELLIPSOID = wp.constant(int(GeomType.ELLIPSOID))
-_CYLINDER = wp.constant(int(GeomType.CYLINDER))
-_BOX = wp.constant(int(GeomType.BOX))
-_MESH = wp.constant(int(GeomType.MESH))
-
-
-@wp.struct
-class Side:
-  """A geom of a contact with its mesh, and the witness point and outward normal in its frame."""
-
-  geom: Geom
-  data: int
-  margin: float
-  w: wp.vec3
-  n: wp.vec3
 
 
 @wp.struct
@@ -88,77 +73,6 @@ class Match:
   fa: Feature
   fb: Feature
   hint: Hint
-
-
-@wp.func
-def _simple(kind: int, point: wp.vec3, direction: wp.vec3, normal: wp.vec3) -> Feature:
-  """A Feature from its parts."""
-  found = Feature()
-  found.kind = kind
-  found.point = point
-  found.direction = direction
-  found.normal = normal
-  return found
-
-
-@wp.func
-def _candidate(side: Side, s: Surfaces, k: int) -> Feature:
-  """The k-th feature that a single contact may be on: point or surface, edge, face."""
-  zero = wp.vec3(0.0)
-  up = wp.vec3(0.0, 0.0, 1.0)
-  end = wp.vec3(0.0, 0.0, side_of(side.w[2]))
-  kind = side.geom.kind
-  if kind == _BOX or kind == _MESH:
-    if k == 0:
-      return nearest_vertex(side.geom, s, side.data, side.w)
-    if k == 1:
-      return nearest_edge(side.geom, s, side.data, side.w, side.n)
-    return facing(side.geom, s, side.data, side.w, side.n, True)
-  if kind == _HFIELD:
-    return terrain_feature(s, side.data, k, side.margin, side.w, side.n)
-  if kind == _PLANE and k == 2:
-    return _simple(FACE, zero, zero, up)
-  if kind == _SPHERE and k == 0:
-    return _simple(POINT, zero, zero, zero)
-  if kind == _ELLIPSOID and k == 0:
-    return _simple(ELLIPSOID, zero, zero, zero)
-  if kind == _CAPSULE and k == 0:
-    return _simple(POINT, end, zero, zero)
-  if kind == _CYLINDER and k == 0:
-    return _simple(RIM, end, zero, zero)
-  if (kind == _CAPSULE or kind == _CYLINDER) and k == 1:
-    return _simple(EDGE, zero, up, zero)
-  if kind == _CYLINDER and k == 2:
-    return facing(side.geom, s, side.data, side.w, side.n, True)
-  return _simple(NONE, zero, zero, zero)
-
-
-@wp.func
-def _is_flat(kind: int) -> bool:
-  """Whether MJWarp clips the faces of a type of geom."""
-  return kind == _BOX or kind == _MESH or kind == _CYLINDER
-
-
-@wp.func
-def _incident(side: Side, s: Surfaces, v: wp.vec3, how: int) -> Feature:
-  """What of a geom is clipped against a face of the other: a vertex, an edge or a face."""
-  kind = side.geom.kind
-  zero = wp.vec3(0.0)
-  up = wp.vec3(0.0, 0.0, 1.0)
-  flat = _is_flat(kind)
-  if kind == _CYLINDER and wp.abs(side.n[2]) < ALIGNED:
-    flat = False
-  if flat:
-    if how == CORNER or kind == _CYLINDER:
-      return facing(side.geom, s, side.data, v, side.n, how != CUT)
-    if how == VERTEX:
-      return nearest_vertex(side.geom, s, side.data, v)
-    return nearest_edge(side.geom, s, side.data, v, side.n)
-  if (kind == _CAPSULE or kind == _CYLINDER) and how == VERTEX:
-    return _simple(EDGE, wp.vec3(0.0, 0.0, side_of(v[2])), up, zero)
-  if (kind == _CAPSULE or kind == _CYLINDER) and how == CUT:
-    return _simple(EDGE, zero, up, zero)
-  return _simple(NONE, zero, zero, zero)
 
 
 @wp.func
@@ -192,8 +106,8 @@ def _best_single(
   """Tries all pairs of features that fix a normal."""
   best = match
   for k in range(12):
-    fa = _candidate(a, s, k // 3)
-    fb = _candidate(b, s, k % 3)
+    fa = single_candidate(a, s, k // 3)
+    fb = single_candidate(b, s, k % 3)
     if a.geom.kind == _HFIELD:
       fb.pad = 0.5 * a.margin
     flat = (fa.kind == FACE and (fb.kind == FACE or fb.kind == EDGE)) or (
@@ -244,7 +158,7 @@ def _best_clipped(
     how = k % 3
     hint.crossing = edge * float(k // 3)
     fa = facing(a.geom, s, a.data, va, a.n, how == CORNER)
-    fb = _incident(b, s, vb, how)
+    fb = clipped_candidate(b, s, vb, how)
     if which == 0 and how != CORNER:
       fb.normal = facing(b.geom, s, b.data, vb, b.n, True).normal
     if b.geom.kind == _CAPSULE:
@@ -265,15 +179,27 @@ def _best_clipped(
 
 
 @wp.func
-def _side(geom: Geom, data: int, margin: float, w: wp.vec3, n: wp.vec3) -> Side:
-  """A Side from world coordinates."""
-  side = Side()
-  side.geom = geom
-  side.data = data
-  side.margin = margin
-  side.w = wp.transpose(geom.rot) @ (w - geom.pos)
-  side.n = wp.transpose(geom.rot) @ n
-  return side
+def _best_triangle(
+  a: Side, b: Side, s: Surfaces, truth: Contact, length: float, match: Match
+) -> Match:
+  """Tries the triangle of differences of vertices that the contact lies on."""
+  best = match
+  hint = Hint()
+  hint.normal = truth.frame[0]
+  cell = wp.vec2i(0, 0)
+  if a.geom.kind == _HFIELD:
+    cell = cell_under(s, a.data, a.w)
+  for triangle in range(2):
+    pair = find_triangle(a, b, s, wp.vec3i(cell[0], cell[1], triangle), truth)
+    found = triangle_contact(a.geom, b.geom, pair.fa, pair.fb, hint)
+    score = _mismatch(found, truth, length)
+    if score < best.score * BETTER:
+      best.score = score
+      best.rule = TRIANGLE
+      best.hint = hint
+      best.fa = pair.fa
+      best.fb = pair.fb
+  return best
 
 
 @wp.func
@@ -293,8 +219,6 @@ def _save(frozen: Frozen, i: int, match: Match):
   frozen.start[i] = match.hint.start
   frozen.inverse[i] = match.hint.inverse
   frozen.crossing[i] = match.hint.crossing
-  if match.score > WORST:
-    frozen.rule[i] = UNKNOWN
 
 
 @wp.kernel
@@ -330,20 +254,29 @@ def classify_contacts(
   if kind_a == _HFIELD and truth.dist > 0.0:
     n = -n
   half = n * (0.5 * truth.dist)
-  a = _side(ga, surfaces.geom_dataid[mesh_row, g[0]], pool.margin[i], truth.pos - half, n)
-  b = _side(gb, surfaces.geom_dataid[mesh_row, g[1]], pool.margin[i], truth.pos + half, -n)
+  a = make_side(ga, surfaces.geom_dataid[mesh_row, g[0]], pool.margin[i], truth.pos - half, n)
+  b = make_side(gb, surfaces.geom_dataid[mesh_row, g[1]], pool.margin[i], truth.pos + half, -n)
   length = wp.length(b.w)
   if kind_a != _PLANE and kind_a != _HFIELD:
     length = wp.min(length, wp.length(a.w)) + 0.01 * length
   match = Match()
   match.score = 1.0e30
-  if _is_flat(kind_a) and _is_flat(kind_b):
+  if is_flat(kind_a) and is_flat(kind_b):
     match = _best_clipped(a, b, surfaces, truth, length, 0, match)
   match = _best_single(a, b, surfaces, truth, length, match)
-  if _is_flat(kind_a):
+  if is_flat(kind_a):
     match = _best_clipped(a, b, surfaces, truth, length, 1, match)
-  if _is_flat(kind_b):
+  if is_flat(kind_b):
     match = _best_clipped(b, a, surfaces, truth, length, 2, match)
+  worst = WORST
+  if match.fa.kind >= RIM or match.fb.kind >= RIM:
+    worst = WORST_CURVED
+  depth = wp.abs(truth.dist - pool.margin[i])
+  worst += NOISE * length / wp.max(depth, 1.0e-9)
+  if match.score > worst and truth.dist <= 0.0 and pool.margin[i] == 0.0:
+    match = _best_triangle(a, b, surfaces, truth, length, match)
+  if match.score > worst:
+    match.rule = UNKNOWN
   _save(frozen, i, match)
 
 

@@ -1,6 +1,6 @@
 """Contacts of the pairs that MJWarp solves with GJK and EPA, as functions of frozen features.
 
-Three rules give a contact from its features (`contact_geometry_classify` finds rule and features):
+Four rules give a contact from its features (`contact_geometry_classify` finds rule and features):
 
 * SINGLE: one pair of witness points, on the features that fix the normal.
 * CLIPPED: one of several contacts of two faces, or of a face and an edge. MJWarp clips one polygon
@@ -10,6 +10,7 @@ Three rules give a contact from its features (`contact_geometry_classify` finds 
   normal, and from there measured along the normal of the contact: that of the reference face, or,
   for two faces in GJK and EPA, that of the second geom's face (a MJWarp convention: the two are
   within 5 degrees).
+* TRIANGLE: see `contact_geometry_triangle`.
 """
 
 import warp as wp
@@ -23,6 +24,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import (
   refined_normal,
   support,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_triangle import triangle_projection
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
   Contact,
   Feature,
@@ -39,6 +41,7 @@ UNKNOWN = wp.constant(-1)  # keeps MJWarp's values, and its gradient is not know
 ELSEWHERE = wp.constant(0)  # a closed form of `contact_geometry_primitive`
 SINGLE = wp.constant(1)
 CLIPPED = wp.constant(2)
+TRIANGLE = wp.constant(11)  # see `contact_geometry_triangle`
 VERTEX = wp.constant(0)
 CUT = wp.constant(1)
 CORNER = wp.constant(2)
@@ -156,6 +159,13 @@ def clipped_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, rule: int, hint:
 
 
 @wp.func
+def triangle_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, hint: Hint) -> Contact:
+  """The contact at the triangle of differences of vertices where EPA stopped."""
+  found = triangle_projection(a, b, fa, fb, hint.normal)
+  return _contact(found.dist, found.pos, found.normal, hint.normal)
+
+
+@wp.func
 def load_feature(frozen: Frozen, i: int, j: int) -> Feature:
   """The feature of geom j of contact i."""
   feature = Feature()
@@ -205,6 +215,8 @@ def convex_contacts(
   contact = Contact()
   if rule == SINGLE:
     contact = single_contact(a, b, fa, fb, hint)
+  elif rule == TRIANGLE:
+    contact = triangle_contact(a, b, fa, fb, hint)
   elif rule >= CLIPPED + 6:
     contact = clipped_contact(b, a, fb, fa, rule, hint)
   else:

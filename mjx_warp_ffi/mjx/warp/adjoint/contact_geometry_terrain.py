@@ -36,7 +36,7 @@ def _top(s: Surfaces, data: int, column: int, row: int, margin: float) -> wp.vec
 
 
 @wp.func
-def _column_and_row(s: Surfaces, data: int, w: wp.vec3) -> wp.vec2i:
+def cell_under(s: Surfaces, data: int, w: wp.vec3) -> wp.vec2i:
   """The lower grid point of the cell under w."""
   size = s.hfield_size[data]
   columns = s.hfield_ncol[data]
@@ -67,6 +67,15 @@ def _triangle_point(
   """Vertex j, cyclically, of a triangle of a cell."""
   point = _corner(cell, triangle, j % 3)
   return _top(s, data, point[0], point[1], margin)
+
+
+@wp.func
+def prism_vertex(s: Surfaces, data: int, cell: wp.vec3i, i: int, margin: float) -> wp.vec3:
+  """Vertex i of prism (column, row, triangle): three above, then three below."""
+  top = _triangle_point(s, data, wp.vec2i(cell[0], cell[1]), cell[2], i, margin)
+  if i < 3:
+    return top
+  return wp.vec3(top[0], top[1], -s.hfield_size[data][3])
 
 
 @wp.func
@@ -129,7 +138,7 @@ def terrain_feature(
   found.kind = NONE
   found.pad = 1.0e30
   found.normal = wp.vec3(margin, 0.0, 0.0)
-  cell = _column_and_row(s, data, w)
+  cell = cell_under(s, data, w)
   for i in range(2 * _REACH + 1):
     for j in range(2 * _REACH + 1):
       other = wp.vec2i(cell[0] + i - _REACH, cell[1] + j - _REACH)

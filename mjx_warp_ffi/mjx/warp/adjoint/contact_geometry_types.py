@@ -97,6 +97,7 @@ class Surfaces:
 
   geom_dataid: wp.array2d[int]
   vertadr: wp.array[int]
+  vertnum: wp.array[int]
   vert: wp.array[wp.vec3]
   polynum: wp.array[int]
   polyadr: wp.array[int]

@@ -12,6 +12,7 @@ from mujoco_warp._src.types import DisableBit
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, Fields, Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
+  magnitude,
   mul,
   point_acceleration,
   point_velocity,
@@ -191,7 +192,7 @@ def dof_kernel(second: bool, damper: bool, implicit: bool, actuators: bool) -> w
     a = state.qacc[world, i]
     f = applied[world, i] - armature * a
     v = state.qvel[world, i]
-    s = wp.abs(v)
+    s = magnitude(v)
     if wp.static(damper):
       f = f - v * (damping + s * (poly[0] + s * poly[1]))
     p = f * w

@@ -96,10 +96,14 @@ def safe_length(x: wp.vec3) -> float:
 
 
 @wp.func
-def shift(f: wp.spatial_vector, r: wp.vec3) -> wp.spatial_vector:
-  """A velocity field at the point r further on."""
-  om = wp.spatial_top(f)
-  return wp.spatial_vector(om, wp.spatial_bottom(f) + wp.cross(om, r))
+def magnitude(x: float) -> float:
+  """The absolute value, with derivative zero at the kink, as central differences have it."""
+  y = wp.float32(0.0)
+  if x > 0.0:
+    y = x
+  elif x < 0.0:
+    y = -x
+  return y
 
 
 @wp.func

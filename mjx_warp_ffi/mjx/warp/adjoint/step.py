@@ -78,7 +78,9 @@ class StepAdjoint:
       self._allocate()
       self._record()
       self.tape.finish()
-    self.gradients = {name: x.grad for name, x in self.inputs.items()}
+    self.gradients = {
+      name: wp.zeros_like(x) if x.grad is None else x.grad for name, x in self.inputs.items()
+    }
     self._integration = self._make_integration()
 
   def _allocate(self) -> None:
@@ -90,7 +92,7 @@ class StepAdjoint:
     self.implicitfast = second and solve.implicitfast(m)
     self.fields = nodes.make_fields(
       second=second,
-      acceleration=has_rows or m.ntendon > 0 or self.implicitfast,
+      acceleration=has_rows or self.implicitfast,
       masked=bool(m.jnt_actfrclimited.numpy().any()),
     )
     self.newton = solve.Newton(m, d, rows=has_rows)

@@ -103,9 +103,6 @@ def _tendons(m: mjw.Model) -> Iterator[str]:
     return
   if m.wrap_geom_adr.size:
     yield "tendons that wrap around geoms"
-  spatial = m.tendon_site_pair_adr.numpy()
-  if len(spatial) and np.any(m.tendon_armature.numpy()[:, spatial]):
-    yield "armature of spatial tendons"
   if np.any(m.tendon_actuatorid.numpy() != -1):
     yield "damping or armature of actuators on tendons"
 

@@ -11,7 +11,12 @@ import warp as wp
 from mujoco_warp._src.types import DisableBit
 
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, State, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import point_velocity, rotate
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
+  magnitude,
+  point_acceleration,
+  point_velocity,
+  rotate,
+)
 
 
 @wp.struct
@@ -29,6 +34,7 @@ class Rates:
 
   length: wp.array2d[float]
   velocity: wp.array2d[float]
+  acceleration: wp.array2d[float]  # of tendons: the second derivative of the length
   fields: wp.array3d[float]  # (nfield, nworld, n)
 
 
@@ -81,6 +87,7 @@ def make_rates(tape, nfield: int, count: int) -> Rates:
     Rates,
     length=tape.array(count),
     velocity=tape.array(count),
+    acceleration=tape.array(count),
     fields=tape.stack(nfield, count, dtype=float),
   )
 
@@ -108,7 +115,15 @@ def segment_kernel(nfield: int) -> wp.Kernel:
       u = dif / length
     out.length[world, i] = scale * length
     v = point_velocity(nodes.vel[world, n1], r1) - point_velocity(nodes.vel[world, n0], r0)
-    out.velocity[world, i] = scale * wp.dot(u, v)
+    along = wp.dot(u, v)
+    out.velocity[world, i] = scale * along
+    second = wp.float32(0.0)
+    if length > 0.0:
+      a = point_acceleration(nodes.acc[world, n1], wp.spatial_top(nodes.vel[world, n1]), r1)
+      a = a - point_acceleration(nodes.acc[world, n0], wp.spatial_top(nodes.vel[world, n0]), r0)
+      turning = (wp.dot(v, v) - along * along) / length
+      second = scale * (wp.dot(u, a) + turning)
+    out.acceleration[world, i] = second
     for f in range(wp.static(nfield)):
       x1 = point_velocity(nodes.fields[f, world, n1], r1)
       x0 = point_velocity(nodes.fields[f, world, n0], r0)
@@ -148,6 +163,9 @@ def tendon_kernel(nfield: int) -> wp.Kernel:
     out.length[world, t] = length + _sum_segments(paths, segments.length, world, t)
     velocity = _sum_joints(paths, paths.jnt_dofadr, state.qvel, world, t)
     out.velocity[world, t] = velocity + _sum_segments(paths, segments.velocity, world, t)
+    acceleration = _sum_joints(paths, paths.jnt_dofadr, state.qacc, world, t)
+    acceleration = acceleration + _sum_segments(paths, segments.acceleration, world, t)
+    out.acceleration[world, t] = acceleration
     for f in range(wp.static(nfield)):
       x = _sum_joints(paths, paths.jnt_dofadr, coords[f], world, t)
       out.fields[f, world, t] = x + _sum_segments(paths, segments.fields[f], world, t)
@@ -157,7 +175,7 @@ def tendon_kernel(nfield: int) -> wp.Kernel:
 
 @functools.cache
 def tendon_power_kernel(fields, spring: bool, damper: bool, implicit: bool) -> wp.Kernel:
-  """Springs, dampers and the armature of fixed tendons, a thread per world and tendon."""
+  """Springs, dampers and armatures, a thread per world and tendon."""
 
   @wp.kernel(module="unique")
   def tendon_power(tendons: Tendons, rates: Rates, power: wp.array2d[float]):
@@ -176,14 +194,13 @@ def tendon_power_kernel(fields, spring: bool, damper: bool, implicit: bool) -> w
       k = tendons.tendon_stiffness[world % tendons.tendon_stiffness.shape[0], t]
       f = -x * (k + x * (poly[0] + x * poly[1]))
     armature = tendons.tendon_armature[world % tendons.tendon_armature.shape[0], t]
-    if wp.static(fields.a >= 0):
-      f = f - armature * rates.fields[wp.static(fields.a), world, t]
+    f = f - armature * rates.acceleration[world, t]
     slope = wp.float32(0.0)
     if wp.static(damper):
       damping = tendons.tendon_damping[world % tendons.tendon_damping.shape[0], t]
       dpoly = tendons.tendon_dampingpoly[world % tendons.tendon_dampingpoly.shape[0], t]
       v = rates.velocity[world, t]
-      s = wp.abs(v)
+      s = magnitude(v)
       f = f - v * (damping + s * (dpoly[0] + s * dpoly[1]))
       slope = damping + s * (2.0 * dpoly[0] + s * 3.0 * dpoly[1])
     p = f * w

@@ -1,0 +1,136 @@
+"""Models for the tests of the adjoint, each a feature next to the others that it meets."""
+
+SMOOTH = """<mujoco><option timestep="0.004"><flag contact="disable"/></option><worldbody>
+  <body name="moc" mocap="true" pos=".9 .05 .4"><geom type="sphere" size=".02"/></body>
+  <body pos="0 0 1" quat=".9 .1 .2 .3">
+    <joint type="slide" axis="1 1 0" stiffness="7" springref=".1" damping=".4" armature=".2"/>
+    <joint type="ball" pos=".1 .05 -.02" damping="3" armature=".1" stiffness="5"/>
+    <geom type="box" size=".1 .2 .3" pos=".05 .1 0"/>
+    <body pos=".2 0 .3">
+      <joint type="slide" axis="0 .3 1" ref=".05" stiffness="3 1 2" damping="1 2 3"/>
+      <geom type="capsule" size=".05 .2" euler="30 0 0"/></body>
+    <body pos="-.2 .1 .3" gravcomp=".4">
+      <joint type="hinge" axis="0 .3 1" damping="2"/><joint type="slide" axis="1 0 .2"/>
+      <joint type="hinge" axis="1 0 .1" pos="0 .1 .1" stiffness="1 2 3"/>
+      <geom type="box" size=".05 .1 .2"/>
+      <body pos=".1 .1 0" euler="0 40 0"><geom type="sphere" size=".1"/>
+        <body pos="0 0 .2"><joint type="ball" pos="0 .02 .1" damping=".1 .2 .3"/>
+          <geom type="capsule" size=".04 .1" euler="0 50 0"/></body></body></body>
+  </body>
+  <body pos="1 0 0"><joint type="free" stiffness="5 1 2" damping=".3 .1 .1"/>
+    <geom type="capsule" size=".1 .3" pos=".1 0 0"/></body>
+  <body pos="2 0 0"><freejoint/><geom type="box" size=".1 .3 .2" pos=".1 0 0"/></body>
+</worldbody></mujoco>"""
+
+ACTUATED = """<mujoco><option timestep="0.004"><flag contact="disable"/></option><worldbody>
+  <site name="w0" pos="-.3 .1 1.1"/>
+  <body pos="0 0 1" quat=".9 .1 .2 .3">
+    <joint name="s" type="slide" axis="1 1 0" stiffness="7" damping=".4" armature=".2"/>
+    <joint name="b" type="ball" pos=".1 .05 -.02" damping="3" armature=".1"/>
+    <geom type="box" size=".1 .2 .3" pos=".05 .1 0"/>
+    <site name="sa" pos=".1 .05 .02" euler="10 20 30"/>
+    <body pos=".2 0 .3">
+      <joint name="s2" type="slide" axis="0 .3 1" ref=".05" stiffness="3 1 2" damping="1 2 3"/>
+      <geom type="capsule" size=".05 .2" euler="30 0 0"/>
+      <body pos="-.2 .1 .3" gravcomp=".4"><joint name="h" axis="0 .3 1" damping="2"/>
+        <joint name="h2" axis="1 0 .1" pos="0 .1 .1"/><geom type="box" size=".05 .1 .2"/>
+        <site name="sb" pos=".02 .1 .2" euler="0 20 30"/>
+        <body pos=".1 .1 0" euler="0 40 0"><joint name="h3" axis="0 1 0"/>
+          <geom type="sphere" size=".1"/><site name="sc" pos=".1 0 .1"/></body></body></body>
+  </body>
+  <body pos="1 0 0"><joint name="fr" type="free" damping=".3 .1 .1"/>
+    <geom type="capsule" size=".1 .3" pos=".1 0 0"/>
+    <site name="sf" pos=".1 0 .2" euler="20 30 10"/>
+    <body pos=".1 .2 .3" euler="20 40 10"><geom type="box" size=".1 .2 .05" pos=".1 .2 0"/></body>
+  </body></worldbody>
+  <tendon>
+    <fixed name="ft" stiffness="2" damping=".3" armature=".1">
+      <joint joint="h" coef="1"/><joint joint="h3" coef="-.7"/></fixed>
+    <spatial name="sp" stiffness="20 1 2" damping=".5 .1 .2" springlength=".1 .3">
+      <site site="w0"/><site site="sa"/><site site="sc"/></spatial>
+    <spatial name="pu" stiffness="3" armature=".2"><site site="w0"/><site site="sb"/><pulley divisor="2"/>
+      <site site="sa"/><site site="sc"/></spatial>
+  </tendon>
+  <actuator>
+    <motor joint="h" gear="2" ctrllimited="true" ctrlrange="-.5 .5"/>
+    <general joint="s" gainprm="20 3 -1.5" gaintype="affine" biastype="affine"
+      biasprm=".1 -20 -2"/>
+    <general joint="h2" dyntype="filter" dynprm=".05" gainprm="1.5" biastype="affine"
+      biasprm="0 -1 -.1"/>
+    <general joint="h3" dyntype="integrator" gainprm=".6" actlimited="true" actrange="-2 2"/>
+    <general tendon="sp" dyntype="filterexact" dynprm=".03" gainprm="4" actearly="true"/>
+    <general site="sf" gear=".3 .1 0 .02 .05 .01" gainprm="1"/>
+    <general site="sb" refsite="sa" gear=".3 .1 .2 .2 .5 .1" gainprm="1" biastype="affine"
+      biasprm="0 -2 -.3"/>
+    <general joint="b" gear=".3 .1 .2" gainprm="1" biastype="affine" biasprm="0 -2 -.3"/>
+    <general jointinparent="b" gear=".3 .1 .2" gainprm="1" biastype="affine" biasprm="0 -2 0"/>
+    <general jointinparent="fr" gear=".3 .1 .2 .1 .2 .3" gainprm="1"/>
+    <general cranksite="sb" slidersite="w0" cranklength="2.1" gear="1.5" gainprm="2"
+      biastype="affine" biasprm="0 -1 -.2"/>
+    <position joint="s2" kp="3" kv=".2" forcelimited="true" forcerange="-.5 .5"/>
+    <muscle tendon="ft" ctrlrange="0 1" timeconst=".01 .04" range=".75 1.05" force="10"
+      lengthrange="-.5 1"/>
+  </actuator></mujoco>"""
+
+CONSTRAINED = """<mujoco><option timestep="0.004"><flag contact="disable"/></option>
+  <default><equality solref=".03 .9" solimp=".6 .95 .02"/></default><worldbody>
+  <site name="w0" pos="-.3 .1 1.1"/>
+  <body name="moc" mocap="true" pos=".9 .05 .42"><geom type="sphere" size=".02"/></body>
+  <body name="a" pos="0 0 .75" gravcomp=".4">
+    <joint name="ball" type="ball" damping=".3" stiffness=".8" range="0 .35" limited="true"
+      armature=".005" solimplimit=".5 .95 .05"/>
+    <geom type="capsule" fromto="0 0 0 0 0 -.3" size=".03" mass=".8"/>
+    <site name="sa" pos=".03 0 -.2"/>
+    <body name="b" pos="0 0 -.3" euler="0 20 0">
+      <joint name="h1" axis="0 1 0" damping=".3" frictionloss=".12" range="-20 25" limited="true"
+        solimplimit=".5 .95 .05" margin=".01"/>
+      <joint name="s1" type="slide" axis=".2 0 1" damping="2" stiffness="40" frictionloss=".05"
+        range="-.02 .02" limited="true" solimplimit=".5 .95 .02"/>
+      <geom type="capsule" fromto="0 0 0 0 0 -.3" size=".04" mass=".5"/>
+      <site name="sb" pos="0 .02 -.25"/>
+      <body name="c" pos=".05 0 -.1">
+        <joint name="h2" axis="1 0 0" damping=".1"/>
+        <joint name="h3" axis="0 .5 1" damping=".1" armature=".002"/>
+        <geom type="box" size=".05 .02 .03" pos=".06 0 0" mass=".3"/>
+        <site name="sc" pos=".1 0 0"/></body></body></body>
+  <body name="free" pos=".12 .02 .07" euler="85 20 30"><freejoint/>
+    <geom type="capsule" size=".06 .12" mass=".7"/>
+    <geom type="box" size=".02 .05 .03" pos=".02 .03 .01" mass=".4"/>
+    <site name="sf" pos="0 0 .1" euler="10 20 30"/></body>
+  <body name="d1" pos=".6 0 .5"><joint name="k1" axis="0 1 0" damping=".05"/>
+    <geom type="capsule" fromto="0 0 0 .2 0 -.05" size=".02" mass=".3"/>
+    <body name="d2" pos=".2 0 -.05"><joint name="k2" axis="0 1 .2" damping=".05"/>
+      <geom type="capsule" fromto="0 0 0 .15 0 -.05" size=".02" mass=".2"/></body></body>
+  <body name="bb" pos="-.5 .3 .6"><joint name="bj" type="ball"/>
+    <geom type="box" size=".08 .05 .03" pos=".05 0 0" mass=".5"/></body>
+  </worldbody>
+  <tendon>
+    <fixed name="ft" limited="true" range="-.1 .12" frictionloss=".03" damping=".1" stiffness="2"
+      solimplimit=".5 .95 .1" armature=".01">
+      <joint joint="h2" coef="1"/><joint joint="h3" coef="-.7"/></fixed>
+    <spatial name="sp" stiffness="20" damping=".5" springlength=".1 .3" limited="true"
+      range="0 .52" solimplimit=".5 .95 .05">
+      <site site="w0"/><site site="sa"/><site site="sc"/></spatial>
+    <fixed name="f2"><joint joint="k2" coef="1"/></fixed>
+  </tendon>
+  <equality>
+    <joint joint1="k1" joint2="h2" polycoef=".02 .5 .3 .1 .05"/>
+    <tendon tendon1="f2" tendon2="ft" polycoef=".01 .4 .1 0 0"/>
+    <connect body1="d2" body2="moc" anchor=".15 0 -.05"/>
+    <weld body1="bb" body2="world" relpose=".45 -.3 -.6 .98 .1 .1 .1" torquescale=".7"/>
+    <weld site1="sf" site2="sb" torquescale=".02" solref=".3 1"/>
+    <connect site1="sc" site2="sa" solref=".4 1"/>
+  </equality></mujoco>"""
+
+CONTACTS = """<mujoco><option timestep="0.004"/>
+  <default><geom condim="{condim}" friction=".7 .02 .01" solref=".02 1" solimp=".5 .95 .01"/>
+  </default><worldbody>
+  <geom type="plane" size="5 5 .1" euler="5 3 0"/>
+  <body pos="0 0 .08"><freejoint/><geom type="sphere" size=".1" mass=".5"/></body>
+  <body pos=".17 0 .12"><freejoint/><geom type="sphere" size=".1" mass=".4"/></body>
+  <body pos=".5 0 .08" euler="0 80 0"><freejoint/><geom type="capsule" size=".1 .2"/>
+    <body pos="0 0 .3"><joint axis="0 1 0" damping=".2"/>
+      <geom type="capsule" size=".08" fromto="0 0 0 .1 .1 .3"/></body></body>
+  <body pos="-.5 0 .09" euler="3 2 0"><freejoint/>
+    <geom type="box" size=".2 .15 .1" mass="2"/></body>
+</worldbody></mujoco>"""

@@ -1,0 +1,240 @@
+"""Gradients of one step against float64 central differences of C MuJoCo."""
+
+import mujoco
+import mujoco_warp as mjw
+import numpy as np
+import pytest
+import warp as wp
+
+import adjoint_models as models
+import adjoint_oracle as oracle
+from mjx_warp_ffi.mjx.warp.adjoint.step import StepAdjoint
+
+# float32 against float64; the largest error of a gradient over its largest entry. The smooth parts
+# come to 2e-5. Rows are stiff: the error of their solves is that of float32 times the condition of
+# H, here a few thousand.
+SMOOTH = 1e-4
+STIFF = 5e-4
+
+INERTIAL = tuple(f"body_{f}" for f in "mass inertia ipos iquat pos quat gravcomp".split())
+JOINTS = ("jnt_pos", "jnt_axis", "jnt_stiffness", "jnt_stiffnesspoly", "qpos0", "qpos_spring")
+DOFS = ("dof_armature", "dof_damping", "dof_dampingpoly", "opt.gravity", "opt.timestep")
+ACTUATORS = tuple(f"actuator_{f}" for f in "gear gainprm biasprm dynprm".split())
+TENDONS = ("tendon_stiffness", "tendon_damping", "tendon_lengthspring", "tendon_armature")
+ROWS = ("jnt_solref", "jnt_solimp", "jnt_range", "jnt_margin", "eq_data", "eq_solref", "eq_solimp")
+ROWS += ("tendon_range", "tendon_solref_lim", "body_invweight0", "dof_invweight0")
+
+
+def load(text: str, **options) -> mujoco.MjModel:
+  """A model whose solver converges, without C MuJoCo's shortcuts for coinciding frames."""
+  m = oracle.tighten(mujoco.MjModel.from_xml_string(text))
+  for name in ("body_sameframe", "geom_sameframe", "site_sameframe"):
+    getattr(m, name)[:] = 0  # else C ignores changes of the offsets
+  for name, value in options.items():
+    setattr(m.opt, name, value)
+  return m
+
+
+class Case:
+  """The adjoint of a model in a few random states, and its oracle in each."""
+
+  def __init__(self, m, states, *, integrate=True, wrt=(), njmax=80, nconmax=30):
+    rng = np.random.default_rng(1)
+    self.m, self.states, self.wrt, self.integrate = m, states, wrt, integrate
+    n = len(states)
+    self.model = mjw.put_model(m)
+    self.d, self.forward = (
+      mjw.make_data(m, nworld=n, njmax=njmax, nconmax=nconmax) for _ in range(2)
+    )
+    self.adjoint = StepAdjoint(m, self.model, d=self.d, wrt=wrt, integrate=integrate)
+    self.cotangents = [
+      {k: rng.normal(size=getattr(self.d, k).numpy().shape[1:]) for k in oracle.OUTPUTS}
+      for _ in states
+    ]
+    self.set_inputs(states)
+    for name, x in self.adjoint.cotangents.items():
+      if name in oracle.OUTPUTS and x.size:
+        x.assign(np.stack([c[name] for c in self.cotangents]).astype(np.float32))
+
+  def set_inputs(self, states):
+    """Writes the states and the acceleration that MJWarp solves for in them."""
+    self.states = states
+    for name in oracle.INPUTS:
+      for data in (self.d, self.forward):
+        x = getattr(data, name)
+        if x.size:
+          values = np.stack([s[name] for s in states]).astype(np.float32)
+          x.assign(values.reshape(x.numpy().shape))
+    mjw.forward(self.model, self.forward)
+    self.d.qacc.assign(self.forward.qacc)
+
+  def oracles(self):
+    """An oracle a world."""
+    for state, cotangents in zip(self.states, self.cotangents, strict=True):
+      inputs = {k: v.copy() for k, v in state.items()}
+      yield oracle.Oracle(self.m, inputs, cotangents, self.integrate)
+
+  def check(self, tolerance, names=oracle.INPUTS):
+    """Compares the gradients of the inputs and of the parameters."""
+    for i, reference in enumerate(self.oracles()):
+      for name in names:
+        if reference.inputs[name].size:
+          want = reference.gradient(name)
+          got = self.adjoint.gradients[name].numpy()[i].reshape(want.shape)
+          if name == "xfrc_applied":
+            got[0] = 0  # on the world, which cannot move
+          assert_close(got, want, tolerance, f"{name} of world {i}")
+    for name in self.wrt:
+      want = sum(reference.parameter(name) for reference in self.oracles())
+      got = self.adjoint.gradients[name].numpy().reshape(want.shape)
+      if name.endswith(("quat", "axis")):  # those of length one: the rest means nothing
+        x = getattr(self.m, name)
+        x = x / np.linalg.norm(x, axis=-1, keepdims=True)
+        got, want = (g - x * np.sum(g * x, -1, keepdims=True) for g in (got, want))
+      assert_close(got, want, tolerance, name)
+
+
+def assert_close(got, want, tolerance, what):
+  assert np.all(np.isfinite(got)), what
+  error = np.abs(got - want).max() / max(np.abs(want).max(), 1e-6)
+  assert error < tolerance, f"{what}: error {error:.1e} of {np.abs(want).max():.2e}"
+
+
+def random_states(m, count=2, spread=0.5, seed=0):
+  rng = np.random.default_rng(seed)
+  return [oracle.random_state(m, rng, spread) for _ in range(count)]
+
+
+def settled_states(m, count=2, seed=1):
+  """States in which bodies touch, still moving."""
+  rng = np.random.default_rng(seed)
+  out = []
+  for _ in range(count):
+    state = oracle.random_state(m, rng, 0.0)
+    d = mujoco.MjData(m)
+    mujoco.mj_integratePos(m, d.qpos, 0.02 * rng.normal(size=m.nv), 1.0)
+    d.qvel[:] = 0.3 * rng.normal(size=m.nv)
+    for _ in range(5):
+      mujoco.mj_step(m, d)
+    state["qpos"], state["qvel"] = (
+      x.astype(np.float32).astype(np.float64) for x in (d.qpos, d.qvel)
+    )
+    for name in ("qfrc_applied", "xfrc_applied"):
+      state[name] = (0.1 * state[name]).astype(np.float32).astype(np.float64)
+    out.append(state)
+  return out
+
+
+INTEGRATORS = dict(
+  euler=dict(integrator=mujoco.mjtIntegrator.mjINT_EULER),
+  implicitfast=dict(integrator=mujoco.mjtIntegrator.mjINT_IMPLICITFAST),
+)
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_trees_springs_and_dampers_have_the_gradient_of_differences(integrator):
+  m = load(models.SMOOTH, **INTEGRATORS[integrator])
+  case = Case(m, random_states(m), wrt=INERTIAL + JOINTS + DOFS)
+  case.adjoint.launch()
+  case.check(SMOOTH)
+
+
+def test_explicit_damping_has_the_gradient_of_differences():
+  m = load(models.SMOOTH)
+  m.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_EULERDAMP)
+  case = Case(m, random_states(m))
+  case.adjoint.launch()
+  case.check(SMOOTH)
+
+
+def test_forward_alone_has_the_gradient_of_differences():
+  m = load(models.SMOOTH)
+  case = Case(m, random_states(m), integrate=False)
+  case.adjoint.launch()
+  case.check(SMOOTH)
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_actuators_and_tendons_have_the_gradient_of_differences(integrator):
+  m = load(models.ACTUATED, **INTEGRATORS[integrator])
+  case = Case(m, random_states(m, seed=1), wrt=ACTUATORS + TENDONS + ("site_pos", "opt.timestep"))
+  case.adjoint.launch()
+  case.check(SMOOTH)
+
+
+@pytest.mark.parametrize(
+  "jacobian", [mujoco.mjtJacobian.mjJAC_DENSE, mujoco.mjtJacobian.mjJAC_SPARSE]
+)
+def test_limits_friction_and_equalities_have_the_gradient_of_differences(jacobian):
+  m = load(models.CONSTRAINED, jacobian=jacobian)
+  case = Case(m, random_states(m, 3, spread=0.3, seed=1), wrt=ROWS)
+  case.adjoint.launch()
+  case.check(STIFF)
+
+
+@pytest.mark.parametrize("condim", [1, 3, 6])
+@pytest.mark.parametrize("cone", [mujoco.mjtCone.mjCONE_PYRAMIDAL, mujoco.mjtCone.mjCONE_ELLIPTIC])
+def test_contacts_have_the_gradient_of_differences(cone, condim):
+  m = load(models.CONTACTS.format(condim=condim), cone=cone, impratio=2.0)
+  case = Case(m, settled_states(m), njmax=120)
+  case.adjoint.launch()
+  assert case.d.nacon.numpy()[0] > 10
+  case.check(STIFF, names=("qpos", "qvel", "qfrc_applied"))
+
+
+def test_a_captured_launch_replays_with_other_inputs():
+  m = load(models.CONTACTS.format(condim=3))
+  case = Case(m, settled_states(m), njmax=120)
+  case.adjoint.launch()
+  with wp.ScopedCapture(case.d.qpos.device) as capture:
+    case.adjoint.launch()
+  for seed in (2, 3):
+    case.set_inputs(settled_states(m, seed=seed))
+    for x in case.adjoint.gradients.values():
+      x.fill_(np.nan)
+    wp.capture_launch(capture.graph)
+    case.check(STIFF, names=("qpos", "qvel"))
+
+
+def test_both_layouts_of_the_intermediate_arrays_agree():
+  m = load(models.CONTACTS.format(condim=3))
+  case = Case(m, settled_states(m), njmax=120)
+  case.adjoint.launch()
+  other = StepAdjoint(m, case.model, d=case.d, world_fastest=True)
+  for name, x in case.adjoint.cotangents.items():
+    other.cotangents[name].assign(x)
+  case.d.qacc.assign(case.forward.qacc)
+  other.launch()
+  for name in ("qpos", "qvel", "qfrc_applied"):
+    a, b = (x.gradients[name].numpy() for x in (case.adjoint, other))
+    assert_close(a, b, 1e-5, name)  # the order of sums differs
+
+
+def test_the_gradient_is_that_of_the_solution_where_the_forward_solve_stopped_early():
+  m = load(models.CONTACTS.format(condim=3))
+  case = Case(m, settled_states(m), njmax=120)
+  qacc = case.d.qacc.numpy()
+  noise = np.random.default_rng(0).normal(size=qacc.shape)
+  # unpolished, one per cent here is several in the gradient
+  case.d.qacc.assign((qacc * (1 + 0.01 * noise)).astype(np.float32))
+  case.adjoint.launch()
+  # the second-order rest of the Newton step
+  case.check(5e-3, names=("qpos", "qvel"))
+
+
+def test_a_body_at_rest_has_a_gradient_of_its_rotation():
+  m = load(models.SMOOTH)
+  states = random_states(m)
+  for state in states:
+    state["qvel"][:] = 0
+    state["qpos"][:] = m.qpos0  # springs at rest, quaternions aligned
+  case = Case(m, states)
+  case.adjoint.launch()
+  case.check(SMOOTH, names=("qvel",))
+
+
+def test_a_feature_without_a_rule_is_named():
+  m = load(models.SMOOTH)
+  m.opt.integrator = mujoco.mjtIntegrator.mjINT_IMPLICIT
+  with pytest.raises(NotImplementedError, match="IMPLICIT"):
+    StepAdjoint(m, mjw.put_model(m), d=mjw.make_data(m))

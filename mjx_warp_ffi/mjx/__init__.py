@@ -47,6 +47,7 @@ from mjx_warp_ffi.mjx.stages import tendon as tendon
 from mjx_warp_ffi.mjx.stages import tendon_armature as tendon_armature
 from mjx_warp_ffi.mjx.stages import tendon_bias as tendon_bias
 from mjx_warp_ffi.mjx.stages import transmission as transmission
+from mjx_warp_ffi.mjx.set_const import set_const as set_const
 from mjx_warp_ffi.mjx.state import get_state as get_state
 from mjx_warp_ffi.mjx.state import set_state as set_state
 from mjx_warp_ffi.mjx.state import state_size as state_size

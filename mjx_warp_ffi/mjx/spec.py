@@ -20,6 +20,13 @@ SWITCHES = {
 }
 
 
+# What mj_setConst changes beside leaves: a Model with other masses keeps its Data.
+_DERIVED = (
+  *("body_sameframe", "geom_sameframe", "site_sameframe", "bvh_aabb"),
+  *("dof_M0", "dof_length", "actuator_length0"),
+)
+
+
 class Spec:
   """The static part of a Model, compared and hashed by its content.
 
@@ -35,7 +42,10 @@ class Spec:
     self.switches = switches
     self.structure = structure
     self._views: dict[str, Any] = {}
-    self.digest = hashlib.sha256(f"{structure} {sorted(switches)}".encode()).hexdigest()[:32]
+    # all that a step reads of the derived values that are no leaves
+    lengths = mj_model.dof_length.tobytes().hex()
+    content = f"{structure} {sorted(switches)} {lengths}"
+    self.digest = hashlib.sha256(content.encode()).hexdigest()[:32]
 
   @classmethod
   def of(cls, mj_model: mujoco.MjModel) -> Spec:
@@ -126,6 +136,8 @@ def _structure(mj_model: mujoco.MjModel) -> str:
   for name in fields.option_statics():
     if hasattr(blank.opt, name):
       setattr(blank.opt, name, 0)
+  for name in _DERIVED:
+    getattr(blank, name)[...] = 0
   stat = blank.stat
   stat.meaninertia = stat.meanmass = stat.meansize = stat.extent = 0
   stat.center[:] = 0

@@ -57,9 +57,7 @@ per_world = jax.vmap(lambda k: m.replace(body_mass=m.body_mass * k))(
 )
 both = jax.vmap(mjx.step)
 shards = jax.device_put(per_world, NamedSharding(mesh, BY_WORLD))
-np.testing.assert_array_equal(
-  jax.jit(both)(shards, ds).qvel, jax.jit(both)(per_world, d).qvel
-)
+np.testing.assert_array_equal(jax.jit(both)(shards, ds).qvel, jax.jit(both)(per_world, d).qvel)
 
 # shard_map, with gradients averaged over devices
 mapped = jax.jit(

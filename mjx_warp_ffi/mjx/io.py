@@ -121,7 +121,7 @@ def at_default(spec: Spec, sizes: Sizes) -> Data:
 def with_defaults_of(m: Model, d: Data) -> Data:
   """A Data with the parts of the default state that follow from leaves of the Model."""
   mj_model = m.spec.mj_model
-  values: dict[str, jax.Array] = {"qpos": m.qpos0}
+  values: dict[str, jax.Array] = {"qpos": jnp.copy(m.qpos0)}
   if mj_model.nmocap:
     bodies = np.argsort(mj_model.body_mocapid)[-mj_model.nmocap :]  # in the order of their ids
     values |= {"mocap_pos": m.body_pos[..., bodies, :], "mocap_quat": m.body_quat[..., bodies, :]}

@@ -237,9 +237,8 @@ def _launch(wanted: Wanted, plan: Plan, arrays: batching.Arrays) -> batching.Arr
 
     return Program(tuple(inputs), tuple(outputs), body, keep=(w, adjoint))
 
-  arguments = {
-    n: x for n, x in zip((*wanted.parameters, *wanted.inputs), arrays[len(wanted.leaves) :])
-  }
+  own = arrays[len(wanted.leaves) : len(arrays) - 1 - len(wanted.cotangents)]
+  arguments = dict(zip((*wanted.parameters, *wanted.inputs), own, strict=True))
   results = [jax.ShapeDtypeStruct(arguments[n].shape, np.float32) for n in wanted.gradients]
   key = digest(dataclasses.astuple(wanted), plan)
   call = jax_program(f"{wanted.name}_adjoint", make, key=key, result_types=results)

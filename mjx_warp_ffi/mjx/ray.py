@@ -38,7 +38,7 @@ def ray(
 
   Returns:
     Distances in units of the length of `vec`, -1 without an intersection, and ids of the geoms, -1
-    without, each (...).
+    without, each (...). A ray without a direction meets nothing.
 
   Raises:
     ValueError: for wrong shapes, or an excluded body that the model lacks.
@@ -66,7 +66,13 @@ def ray_normal(
   if not geoms or not pnt.size:
     none = jnp.full(shape[:-1], -1.0, jnp.float32)
     return none, none.astype(jnp.int32), jnp.zeros(shape, jnp.float32)
-  dist, geom_id, normal = backend.rays(geoms, m.ngeom)(m, d, pnt, vec)
+  # mujoco_warp meets meshes and height fields rightly by unit vectors only
+  length = jnp.linalg.norm(vec, axis=-1, keepdims=True)
+  unit = jnp.where(length > 0, vec / jnp.where(length > 0, length, 1.0), jnp.eye(3)[2])
+  dist, geom_id, normal = backend.rays(geoms, m.ngeom)(m, d, pnt, unit)
+  met = (geom_id >= 0) & (length[:, 0] > 0)
+  dist = jnp.where(met, dist / jnp.where(met, length[:, 0], 1.0), -1.0)
+  geom_id = jnp.where(met, geom_id, -1)
   return dist.reshape(shape[:-1]), geom_id.reshape(shape[:-1]), normal.reshape(shape)
 
 

@@ -19,7 +19,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from mjx_warp_ffi.mjx import types
 from mjx_warp_ffi.mjx.types import Data, Model, with_results
-from mjx_warp_ffi.mjx.warp import batching, fields
+from mjx_warp_ffi.mjx.warp import batching, fd, fields
 from mjx_warp_ffi.mjx.warp.adjoint import supported
 from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, STATE, StepAdjoint
 from mjx_warp_ffi.mjx.warp.ffi import FIELDS, Inputs, Staged, check, digest, inputs_of, staged_leaf
@@ -45,7 +45,7 @@ def _reverse_once(x: jax.Array) -> jax.Array:
 
 
 @_reverse_once.defjvp
-def _(primals: Any, tangents: Any) -> Any:
+def _reverse_twice(primals: Any, tangents: Any) -> Any:
   raise NotImplementedError(_FORWARD_MODE)
 
 
@@ -93,43 +93,144 @@ def differentiable(staged: Staged, *, integrate: bool) -> Callable[[Model, Data]
     return staged.results(m, inputs)
 
   def forward(m: Any, inputs: Any) -> Any:
-    perturbed = [
-      f.name
-      for f in fields.model_leaves()
-      if np.issubdtype(f.dtype, np.inexact) and fields.lookup(m, f.name).perturbed
-    ]
+    leaves = tuple(f.name for f in fields.model_leaves() if _moves(fields.lookup(m, f.name)))
+    moving = tuple(n for n, x in inputs.arrays.items() if _moves(x))
     m, inputs = jax.tree.map(lambda x: x.value, (m, inputs))
-    wanted = _wanted(staged.name, integrate, m, inputs, tuple(perturbed))
-    out = staged.results(m, inputs)
-    return out, (m, inputs, out["qacc"], _Static(wanted))
+    rule = _rule(staged, integrate, m, inputs, (leaves, moving))
+    out = staged.results(*jax.tree.map(_reverse_once, (m, inputs)))
+    return out, (m, inputs, out["qacc"], rule)
 
-  results.defvjp(forward, _backward, symbolic_zeros=True)
+  def backward(residual: Any, cotangents: dict[str, Any]) -> Any:
+    m, inputs, qacc, rule = residual
+    given = {
+      n: ct
+      for n, ct in cotangents.items()
+      if np.issubdtype(FIELDS[n].dtype, np.inexact) and not isinstance(ct, SymbolicZero)
+    }
+    dense = len(given) == sum(np.issubdtype(FIELDS[n].dtype, np.inexact) for n in cotangents)
+    gradients = rule.gradients(m, inputs, qacc=qacc, cotangents=given, in_loop=dense)
+    nothing = jax.tree.map(lambda _: None, m)
+    m_ct = types.replace_leaves(nothing, {n: gradients[n] for n in rule.parameters})
+    return m_ct, Inputs({n: gradients.get(n) for n in inputs.arrays}, inputs.sizes)
+
+  results.defvjp(forward, backward, symbolic_zeros=True)
 
   def call(m: Model, d: Data) -> Data:
     check(m, d)
-    return with_results(d, results(m, inputs_of(m, d)))
+    try:
+      return with_results(d, results(m, inputs_of(m, d)))
+    except TypeError as error:
+      if "forward-mode" in str(error):
+        raise NotImplementedError(_FORWARD_MODE) from error
+      raise
 
   return call
 
 
+def _moves(primal: Any) -> bool:
+  """Whether a derivative along this array is asked for."""
+  return primal.perturbed and np.issubdtype(primal.value.dtype, np.inexact)
+
+
+def _rule(
+  staged: Staged,
+  integrate: bool,
+  m: Model,
+  inputs: Inputs,
+  moving: tuple[tuple[str, ...], tuple[str, ...]],
+) -> Any:
+  """The rule of a Model for a derivative along some leaves and some inputs."""
+  if m.gradient == "none":
+    raise NotImplementedError(
+      f"{staged.name} was differentiated, but this Model was put with gradient='none': put it with"
+      " gradient='analytic' or 'fd'"
+    )
+  leaves, arrays = moving
+  drawn = tuple(n for n in leaves if fields.lookup(m, n).size and not n.startswith(_DRAWN))
+  if m.gradient == "fd":
+    return Differences(staged, drawn, arrays)
+  return Analytic(_wanted(staged.name, integrate, m, inputs, drawn))
+
+
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
-class _Static:
-  """A residual that is no array."""
+class Differences:
+  """Central differences of the whole function.
+
+  Attributes:
+    staged: the function.
+    parameters: model leaves that get a gradient.
+    inputs: Data fields that get one.
+  """
+
+  staged: Staged
+  parameters: tuple[str, ...]
+  inputs: tuple[str, ...]
+
+  def gradients(
+    self, m: Model, inputs: Inputs, *, qacc: jax.Array, cotangents: Results, in_loop: bool
+  ) -> Results:
+    """The gradients by name."""
+    m, inputs = jax.tree.map(_reverse_once, (m, inputs))
+    return fd.fd_vjp(
+      lambda m, arrays: self.staged.results(m, Inputs(arrays, inputs.sizes)),
+      m,
+      inputs=inputs.arrays,
+      cotangents=jax.tree.map(_reverse_once, cotangents),
+      wanted=(*self.parameters, *self.inputs),
+    )
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Analytic:
+  """The adjoint step.
+
+  Attributes:
+    wanted: what the backward call takes and gives.
+  """
 
   wanted: Wanted
+
+  @property
+  def parameters(self) -> tuple[str, ...]:
+    """Model leaves that get a gradient."""
+    return self.wanted.parameters
+
+  def gradients(
+    self, m: Model, inputs: Inputs, *, qacc: jax.Array, cotangents: Results, in_loop: bool
+  ) -> Results:
+    """The gradients by name.
+
+    Raises:
+      NotImplementedError: outside a loop, for the cotangent of a result without a rule.
+    """
+    given = dict(cotangents)
+    if "qacc_warmstart" in given:  # which is the acceleration of this step
+      warmstart = given.pop("qacc_warmstart")
+      given["qacc"] = given["qacc"] + warmstart if "qacc" in given else warmstart
+    unruled = tuple(n for n in given if n not in OUTPUTS)
+    if unruled and not in_loop:
+      raise NotImplementedError(
+        f"no analytic gradient from {', '.join(unruled)}; these have one: {', '.join(OUTPUTS)}."
+        f" {_ALTERNATIVE}"
+      )
+    ruled = tuple(n for n in OUTPUTS if n in given)
+    wanted = dataclasses.replace(self.wanted, cotangents=ruled, unruled=unruled)
+    gradients = _gradients(wanted, m, inputs, (qacc, *(given[n] for n in ruled)))
+    if unruled:
+      # the carry of a loop has a cotangent for everything: that it is zero shows only at run time
+      gradients = _poison(gradients, [given[n] for n in unruled])
+    if "time" in given:
+      gradients["time"] = given["time"]
+    return gradients
 
 
 def _wanted(
   name: str, integrate: bool, m: Model, inputs: Inputs, parameters: tuple[str, ...]
 ) -> Wanted:
   """Checks at trace time that a derivative exists."""
-  if m.gradient == "none":
-    raise NotImplementedError(
-      f"{name} was differentiated, but this Model was put with gradient='none': put it with"
-      " gradient='analytic' or 'fd'"
-    )
-  passed = {n for n in parameters if fields.lookup(m, n).size and not n.startswith(_DRAWN)}
+  passed = set(parameters)
   unruled = passed.difference(PARAMETERS)
   if unruled:
     raise NotImplementedError(
@@ -162,37 +263,6 @@ def _check_rules(plan: Plan, wanted: Wanted) -> None:
 def _adjoint(w: Workspace, wanted: Wanted) -> StepAdjoint:
   mj_model = w.plan.spec.mj_model
   return StepAdjoint(mj_model, w.m, d=w.d, wrt=wanted.parameters, integrate=wanted.integrate)
-
-
-def _backward(residual: Any, cotangents: dict[str, Any]) -> Any:
-  m, inputs, qacc, static = residual
-  given = {
-    n: ct
-    for n, ct in cotangents.items()
-    if np.issubdtype(FIELDS[n].dtype, np.inexact) and not isinstance(ct, SymbolicZero)
-  }
-  in_loop = len(given) == sum(np.issubdtype(FIELDS[n].dtype, np.inexact) for n in cotangents)
-  if "qacc_warmstart" in given:  # which is the acceleration of this step
-    warmstart = given.pop("qacc_warmstart")
-    given["qacc"] = given["qacc"] + warmstart if "qacc" in given else warmstart
-  unruled = tuple(n for n in given if n not in OUTPUTS)
-  if unruled and not in_loop:
-    raise NotImplementedError(
-      f"no analytic gradient from {', '.join(unruled)}; these have one: {', '.join(OUTPUTS)}."
-      f" {_ALTERNATIVE}"
-    )
-  ruled = tuple(n for n in OUTPUTS if n in given)
-  wanted = dataclasses.replace(static.wanted, cotangents=ruled, unruled=unruled)
-  gradients = _gradients(wanted, m, inputs, (qacc, *(given[n] for n in ruled)))
-  if unruled:
-    # the carry of a loop has a cotangent for everything: that it is zero shows only at run time
-    gradients = _poison(gradients, [given[n] for n in unruled])
-  if "time" in given:
-    gradients["time"] = given["time"]
-  m_ct = types.replace_leaves(
-    jax.tree.map(lambda _: None, m), {n: gradients[n] for n in wanted.parameters}
-  )
-  return m_ct, Inputs({n: gradients.get(n) for n in inputs.arrays}, inputs.sizes)
 
 
 def _poison(gradients: Results, cotangents: Sequence[jax.Array]) -> Results:

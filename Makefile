@@ -16,7 +16,7 @@ WITH_CUDA := $(if $(CUDA),$(comma)$(CUDA))
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-oldest test-newest lint format docs bench build clean
+.PHONY: help demo test test-all test-oldest test-newest smoke lint format docs bench build clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -65,6 +65,9 @@ test-oldest: ## the tests on the oldest versions that pyproject.toml allows
 
 test-newest: ## the tests on the newest versions that pyproject.toml allows
 	PYTHON='$(PYTHON)' .ci/versions newest
+
+smoke: ## build the wheel, install it elsewhere and use it from an empty folder
+	PYTHON='$(PYTHON)' .ci/smoke
 
 docs: $(VENV)/.docs ## the documentation, into site/
 	$(BIN)/mkdocs build --strict

@@ -125,12 +125,14 @@ CONSTRAINED = """<mujoco><option timestep="0.004"><flag contact="disable"/></opt
 CONTACTS = """<mujoco><option timestep="0.004"/>
   <default><geom condim="{condim}" friction=".7 .02 .01" solref=".02 1" solimp=".5 .95 .01"/>
   </default><worldbody>
-  <geom type="plane" size="5 5 .1" euler="5 3 0"/>
+  <geom type="plane" size="5 5 .1" euler="5 3 0" friction=".9 .01 .03" solref=".03 .9"
+    solimp=".4 .9 .02"/>
   <body pos="0 0 .08"><freejoint/><geom type="sphere" size=".1" mass=".5"/></body>
-  <body pos=".17 0 .12"><freejoint/><geom type="sphere" size=".1" mass=".4"/></body>
+  <body pos=".17 0 .12"><freejoint/>
+    <geom type="sphere" size=".1" mass=".4" friction=".6 .01 .02"/></body>
   <body pos=".5 0 .08" euler="0 80 0"><freejoint/><geom type="capsule" size=".1 .2"/>
     <body pos="0 0 .3"><joint axis="0 1 0" damping=".2"/>
-      <geom type="capsule" size=".08" fromto="0 0 0 .1 .1 .3"/></body></body>
+      <geom type="capsule" size=".08" fromto="0 0 0 .1 .1 .3" friction=".5 .01 .02"/></body></body>
   <body pos="-.5 0 .09" euler="3 2 0"><freejoint/>
-    <geom type="box" size=".2 .15 .1" mass="2"/></body>
+    <geom type="box" size=".2 .15 .1" mass="2" solref="-300 -20"/></body>
 </worldbody></mujoco>"""

@@ -11,6 +11,7 @@ import warp as wp
 from mujoco_warp._src.constraint import _contact_kbimp
 from mujoco_warp._src.types import ConeType, ConstraintState, ContactType, vec5
 
+from mjx_warp_ffi.mjx.warp.adjoint import materials
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rows import QUADRATIC, Rows, regularisation
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import mul, point_velocity, rotate
@@ -33,6 +34,7 @@ class Contacts:
   geom_bodyid: wp.array[int]
   body_invweight0: wp.array2d[wp.vec2]
   impratio_invsqrt: wp.array[float]
+  found: wp.array[float]  # the distance as the collision found it, which decides
   dist: wp.array[float]
   pos: wp.array[wp.vec3]
   frame: wp.array[wp.mat33]
@@ -194,7 +196,7 @@ def contact_kernel(elliptic: bool, a: int) -> wp.Kernel:
       return
     if (contacts.type[c] & CONSTRAINT) == 0:
       return
-    if contacts.dist[c] >= contacts.margin[c]:
+    if contacts.found[c] >= contacts.margin[c]:
       return
     world = contacts.world[c]
     b0 = contacts.geom_bodyid[contacts.geom[c][0]]
@@ -257,12 +259,13 @@ def record(step, rows: Rows) -> None:
     world=contact.worldid,
     row=contact.efc_address,
     margin=contact.includemargin,
+    found=contact.dist,
     dist=dist,
     pos=pos,
     frame=frame,
     geom_bodyid=m.geom_bodyid,
     **{f: getattr(contact, f) for f in ("type", "geom", "dim")},
-    **{f: getattr(contact, f) for f in ("friction", "solref", "solreffriction", "solimp")},
+    **materials.record(step),
     **step.leaves("body_invweight0", "opt.impratio_invsqrt"),
   )
   kernel = contact_kernel(m.opt.cone == ConeType.ELLIPTIC, step.fields.a)

@@ -70,6 +70,7 @@ def _features(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
     yield "damping or armature of several actuators on one joint"
   yield from _actuation(mjm, m)
   yield from _tendons(m)
+  yield from _implicit(mjm, m)
   if m.flg_adhesion or m.flg_surfacevel:
     yield "adhesion or surface velocity of geoms"
   if any(getattr(m.callback, f) for f in ("control", "act_dyn", "act_gain", "act_bias")):
@@ -95,6 +96,52 @@ def _actuation(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
     yield "actuators with no or several controls"
   if np.any(m.tendon_actfrclimited.numpy()):
     yield "force limits of all actuators on a tendon (tendon actuatorfrcrange)"
+
+
+def _moving_dofs(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, np.ndarray]]:
+  """Tendons and actuators whose force depends on their velocity, and the dofs that they move."""
+  if m.ntendon:
+    damped = np.any(m.tendon_damping.numpy(), 0) | np.any(m.tendon_dampingpoly.numpy(), (0, 2))
+    adr, num, dofs = (getattr(m, f"ten_J_{f}").numpy() for f in ("rowadr", "rownnz", "colind"))
+    ten_dofs = [dofs[a : a + n] for a, n in zip(adr, num, strict=True)]
+    for t in np.flatnonzero(damped):
+      yield "a damped tendon", ten_dofs[t]
+  gain, bias = m.actuator_gaintype.numpy(), m.actuator_biastype.numpy()
+  gainprm, biasprm = m.actuator_gainprm.numpy(), m.actuator_biasprm.numpy()
+  moves = m.body_isdofancestor.numpy() != 0
+  for i, (kind, (o0, o1)) in enumerate(
+    zip(m.actuator_trntype.numpy(), m.actuator_trnid.numpy(), strict=True)
+  ):
+    depends = gain[i] == GainType.MUSCLE
+    depends |= gain[i] == GainType.AFFINE and np.any(gainprm[:, i, 2])
+    depends |= bias[i] == BiasType.AFFINE and np.any(biasprm[:, i, 2])
+    if not depends:
+      continue
+    if kind == TrnType.TENDON:
+      yield "an actuator with a velocity-dependent force", ten_dofs[o0]
+    elif kind in (TrnType.SITE, TrnType.SLIDERCRANK):
+      moved = moves[mjm.site_bodyid[o0]].copy()
+      if o1 >= 0:
+        moved ^= moves[mjm.site_bodyid[o1]]
+      yield "an actuator with a velocity-dependent force", np.flatnonzero(moved)
+    else:
+      start = mjm.jnt_dofadr[o0]
+      num = {0: 6, 1: 3}.get(int(mjm.jnt_type[o0]), 1)
+      yield "an actuator with a velocity-dependent force", np.arange(start, start + num)
+
+
+def _implicit(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
+  """Forces of which implicitfast takes only a part, because M has no place for the rest."""
+  if m.opt.integrator != IntegratorType.IMPLICITFAST:
+    return
+  place = m.M_elemid.numpy() >= 0
+  place |= place.T
+  free = np.isin(mjm.dof_bodyid, m.body_freeadr.numpy())
+  for name, dofs in _moving_dofs(mjm, m):
+    if np.any(free[dofs]):
+      yield f"implicitfast with {name} on a free body"
+    elif not np.all(place[np.ix_(dofs, dofs)]):
+      yield f"implicitfast with {name} across branches of the tree"
 
 
 def _tendons(m: mjw.Model) -> Iterator[str]:

@@ -54,7 +54,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
 wp.set_module_options({"enable_backward": False})
 
 NEWTON_STEPS = wp.constant(8)
-BETTER = wp.constant(0.99)  # a later rule has to beat an earlier one clearly: they may coincide
+BETTER = wp.constant(0.99)  # a later rule has to beat an earlier one: they may coincide
+ROUNDING = wp.constant(5.0e-6)  # of positions, relative to the size of the geoms
 WORST = wp.constant(0.01)  # relative mismatch beyond which no feature counts as found;
 WORST_CURVED = wp.constant(0.05)  # EPA is noisy on curved surfaces
 NOISE = wp.constant(2.0e-6)  # of the normal, times the size of the geoms over the depth
@@ -75,12 +76,21 @@ class Match:
   hint: Hint
 
 
+@wp.struct
+class Truth:
+  """MJWarp's contact, the size of the geoms there, and how noisy its normal is."""
+
+  contact: Contact
+  length: float
+  noise: float
+
+
 @wp.func
-def _mismatch(found: Contact, truth: Contact, length: float) -> float:
-  """How far a contact is from MJWarp's, relative to the size of the geoms."""
-  turn = wp.length(found.frame[0] - truth.frame[0])
-  away = wp.abs(found.dist - truth.dist) + wp.length(found.pos - truth.pos)
-  score = turn + away / length
+def _mismatch(found: Contact, truth: Truth) -> float:
+  """How far a contact is from MJWarp's, relative to the size of the geoms; 0 within rounding."""
+  turn = wp.length(found.frame[0] - truth.contact.frame[0])
+  away = wp.abs(found.dist - truth.contact.dist) + wp.length(found.pos - truth.contact.pos)
+  score = wp.max(turn - truth.noise, 0.0) + wp.max(away / truth.length - ROUNDING, 0.0)
   if wp.isnan(score):
     return 1.0e30
   return score
@@ -100,14 +110,12 @@ def _polished(a: Geom, b: Geom, fa: Feature, fb: Feature, n: wp.vec3) -> wp.vec3
 
 
 @wp.func
-def _best_single(
-  a: Side, b: Side, s: Surfaces, truth: Contact, length: float, match: Match
-) -> Match:
+def _best_single(a: Side, b: Side, s: Surfaces, truth: Truth, match: Match) -> Match:
   """Tries all pairs of features that fix a normal."""
   best = match
   for k in range(12):
-    fa = single_candidate(a, s, k // 3)
-    fb = single_candidate(b, s, k % 3)
+    fa = single_candidate(a, s, (k // 3 + 2) % 4)  # faces first
+    fb = single_candidate(b, s, 2 - k % 3)
     if a.geom.kind == _HFIELD:
       fb.pad = 0.5 * a.margin
     flat = (fa.kind == FACE and (fb.kind == FACE or fb.kind == EDGE)) or (
@@ -115,11 +123,11 @@ def _best_single(
     )
     if fa.kind != NONE and fb.kind != NONE and not flat:
       hint = Hint()
-      hint.normal = truth.frame[0]
+      hint.normal = truth.contact.frame[0]
       hint.start = _polished(a.geom, b.geom, fa, fb, a.geom.rot @ a.n)
       hint.inverse = newton_inverse(a.geom, b.geom, fa, fb, hint.start)
       found = single_contact(a.geom, b.geom, fa, fb, hint)
-      score = _mismatch(found, truth, length)
+      score = _mismatch(found, truth)
       if score < best.score * BETTER:
         best.score = score
         best.rule = SINGLE
@@ -130,28 +138,30 @@ def _best_single(
 
 
 @wp.func
-def _best_clipped(
-  a: Side, b: Side, s: Surfaces, truth: Contact, length: float, which: int, match: Match
-) -> Match:
+def _best_clipped(a: Side, b: Side, s: Surfaces, truth: Truth, which: int, match: Match) -> Match:
   """Tries the contacts on a face of a; if `which` is 2, a is the second geom."""
   best = match
   face = facing(a.geom, s, a.data, a.w, a.n, True)
   if face.kind == NONE:
     return best
   normal = a.geom.rot @ face.normal
-  v = truth.pos + truth.frame[0] * (0.5 * truth.dist)
+  v = truth.contact.pos + truth.contact.frame[0] * (0.5 * truth.contact.dist)
   if which == 2:
-    v = truth.pos - truth.frame[0] * (0.5 * truth.dist)
+    v = truth.contact.pos - truth.contact.frame[0] * (0.5 * truth.contact.dist)
   if which == 0:
     other = facing(b.geom, s, b.data, b.w, b.n, True)
     along = wp.dot(normal, b.geom.rot @ other.normal)
     if other.kind == NONE or along > -ALIGNED:
       return best
-    v = truth.pos - truth.frame[0] * (0.5 * truth.dist) - normal * (truth.dist / along)
+    v = (
+      truth.contact.pos
+      - truth.contact.frame[0] * (0.5 * truth.contact.dist)
+      - normal * (truth.contact.dist / along)
+    )
   va = wp.transpose(a.geom.rot) @ (v - a.geom.pos)
   vb = wp.transpose(b.geom.rot) @ (v - b.geom.pos)
   hint = Hint()
-  hint.normal = truth.frame[0]
+  hint.normal = truth.contact.frame[0]
   hint.start = b.geom.rot @ wp.vec3(vb[0], vb[1], 0.0)
   edge = crossing_edge(a.geom, s, a.data, wp.transpose(a.geom.rot) @ wp.normalize(hint.start))
   for k in range(6):
@@ -165,7 +175,7 @@ def _best_clipped(
       fb.pad = 0.5 * b.margin
     if fa.kind == FACE and fb.kind != NONE:
       rule = CLIPPED + 3 * which + how
-      score = _mismatch(clipped_contact(a.geom, b.geom, fa, fb, rule, hint), truth, length)
+      score = _mismatch(clipped_contact(a.geom, b.geom, fa, fb, rule, hint), truth)
       if score < best.score * BETTER:
         best.score = score
         best.rule = rule
@@ -179,20 +189,18 @@ def _best_clipped(
 
 
 @wp.func
-def _best_triangle(
-  a: Side, b: Side, s: Surfaces, truth: Contact, length: float, match: Match
-) -> Match:
+def _best_triangle(a: Side, b: Side, s: Surfaces, truth: Truth, match: Match) -> Match:
   """Tries the triangle of differences of vertices that the contact lies on."""
   best = match
   hint = Hint()
-  hint.normal = truth.frame[0]
+  hint.normal = truth.contact.frame[0]
   cell = wp.vec2i(0, 0)
   if a.geom.kind == _HFIELD:
     cell = cell_under(s, a.data, a.w)
   for triangle in range(2):
-    pair = find_triangle(a, b, s, wp.vec3i(cell[0], cell[1], triangle), truth)
+    pair = find_triangle(a, b, s, wp.vec3i(cell[0], cell[1], triangle), truth.contact)
     found = triangle_contact(a.geom, b.geom, pair.fa, pair.fb, hint)
-    score = _mismatch(found, truth, length)
+    score = _mismatch(found, truth)
     if score < best.score * BETTER:
       best.score = score
       best.rule = TRIANGLE
@@ -249,32 +257,34 @@ def classify_contacts(
   mesh_row = w % surfaces.geom_dataid.shape[0]
   ga = make_geom(kind_a, geom_xpos[w, g[0]], geom_xmat[w, g[0]], geom_size[row, g[0]])
   gb = make_geom(kind_b, geom_xpos[w, g[1]], geom_xmat[w, g[1]], geom_size[row, g[1]])
-  truth = make_contact(pool.dist[i], pool.pos[i], pool.frame[i])
-  n = truth.frame[0]
-  if kind_a == _HFIELD and truth.dist > 0.0:
+  truth = Truth()
+  truth.contact = make_contact(pool.dist[i], pool.pos[i], pool.frame[i])
+  n = pool.frame[i][0]
+  if kind_a == _HFIELD and pool.dist[i] > 0.0:
     n = -n
-  half = n * (0.5 * truth.dist)
-  a = make_side(ga, surfaces.geom_dataid[mesh_row, g[0]], pool.margin[i], truth.pos - half, n)
-  b = make_side(gb, surfaces.geom_dataid[mesh_row, g[1]], pool.margin[i], truth.pos + half, -n)
-  length = wp.length(b.w)
+  half = n * (0.5 * pool.dist[i])
+  margin = pool.margin[i]
+  a = make_side(ga, surfaces.geom_dataid[mesh_row, g[0]], margin, pool.pos[i] - half, n)
+  b = make_side(gb, surfaces.geom_dataid[mesh_row, g[1]], margin, pool.pos[i] + half, -n)
+  truth.length = wp.length(b.w)
   if kind_a != _PLANE and kind_a != _HFIELD:
-    length = wp.min(length, wp.length(a.w)) + 0.01 * length
+    truth.length = wp.min(truth.length, wp.length(a.w)) + 0.01 * truth.length
+  depth = wp.max(wp.abs(pool.dist[i] - margin), 1.0e-9)
+  truth.noise = wp.min(NOISE * truth.length / depth, 0.2)
   match = Match()
   match.score = 1.0e30
   if is_flat(kind_a) and is_flat(kind_b):
-    match = _best_clipped(a, b, surfaces, truth, length, 0, match)
-  match = _best_single(a, b, surfaces, truth, length, match)
+    match = _best_clipped(a, b, surfaces, truth, 0, match)
   if is_flat(kind_a):
-    match = _best_clipped(a, b, surfaces, truth, length, 1, match)
+    match = _best_clipped(a, b, surfaces, truth, 1, match)
   if is_flat(kind_b):
-    match = _best_clipped(b, a, surfaces, truth, length, 2, match)
+    match = _best_clipped(b, a, surfaces, truth, 2, match)
+  match = _best_single(a, b, surfaces, truth, match)
   worst = WORST
   if match.fa.kind >= RIM or match.fb.kind >= RIM:
     worst = WORST_CURVED
-  depth = wp.abs(truth.dist - pool.margin[i])
-  worst += NOISE * length / wp.max(depth, 1.0e-9)
-  if match.score > worst and truth.dist <= 0.0 and pool.margin[i] == 0.0:
-    match = _best_triangle(a, b, surfaces, truth, length, match)
+  if match.score > worst and pool.dist[i] <= 0.0 and margin == 0.0:
+    match = _best_triangle(a, b, surfaces, truth, match)
   if match.score > worst:
     match.rule = UNKNOWN
   _save(frozen, i, match)

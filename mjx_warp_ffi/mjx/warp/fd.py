@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 from jax import custom_batching
 
@@ -30,8 +31,11 @@ _MOST_WORLDS = 8192  # a GPU is full then
 _MEMORY = 2**30  # bytes for the worlds of one call, by a rough count
 _SCRATCH = 16  # what a world's workspace takes, in units of its results
 
-# Relative to the scale of the quantity, which is at least one.
-_STATE_STEP = {"qpos": 2e-3, "qvel": 1e-2, "act": 1e-2, "ctrl": 1e-2, "time": 1e-2}
+# Relative to the scale of the quantity, which is at least one. Longer steps cross more kinks
+# (limits, friction loss, contacts), shorter ones drown in rounding.
+_STATE_STEP = {"qpos": 2e-3, "qvel": 5e-3, "act": 2e-3, "ctrl": 2e-3, "time": 1e-2}
+# The force of a contact changes over micrometres, so steeply that rounding matters less.
+_CONTACT_STEP = {**_STATE_STEP, "qpos": 5e-5, "qvel": 1e-3, "ctrl": 3e-4}
 _LEAF_STEP = {"opt.timestep": 0.1}
 _OTHER_STEP = 1e-2
 _SPEED_STEP = 1e-2  # what a force changes a velocity by, in m/s or rad/s
@@ -54,18 +58,38 @@ class _Slot:
 
 def step_sizes(m: Model, inputs: Arrays, name: str) -> jax.Array:
   """Step sizes for the coordinates of an input or a Model leaf, flat; of qpos in tangent space."""
+  relative = _relative_step(m, name)
   if name == "qpos":
-    return jnp.full(m.nv, _STATE_STEP[name], jnp.float32)
+    return jnp.full(m.nv, relative, jnp.float32)
   if name in ("qfrc_applied", "xfrc_applied"):
     return _force_steps(m, name)
+  if name == "ctrl":
+    return _control_steps(m, inputs[name], relative)
   if name in inputs:
-    return _STATE_STEP.get(name, _OTHER_STEP) * jnp.maximum(jnp.abs(inputs[name].ravel()), 1)
+    return relative * jnp.maximum(jnp.abs(inputs[name].ravel()), 1)
   x = jnp.abs(fields.lookup(m, name))
   whole = jnp.where(jnp.any(x != 0), jnp.max(x, initial=0), 1)
   column = jnp.max(x, axis=0, initial=0) if x.ndim > 1 else whole
   column = jnp.where(column > 0, column, whole)
   scale = jnp.maximum(x, 0.1 * column)
-  return (_LEAF_STEP.get(name, _OTHER_STEP) * scale).ravel()
+  return (relative * scale).ravel()
+
+
+def _relative_step(m: Model, name: str) -> float:
+  off = mujoco.mjtDisableBit.mjDSBL_CONTACT | mujoco.mjtDisableBit.mjDSBL_CONSTRAINT
+  touching = m.npair > 0 or (np.any(m.geom_contype) and np.any(m.geom_conaffinity))
+  contact = touching and not m.opt.disableflags & off
+  steps = {**(_CONTACT_STEP if contact else _STATE_STEP), **_LEAF_STEP}
+  return steps.get(name, _OTHER_STEP)
+
+
+def _control_steps(m: Model, ctrl: jax.Array, relative: float) -> jax.Array:
+  """A share of the range, where there is one, so that there is room for it."""
+  limited = np.asarray(m.actuator_ctrllimited, bool)
+  width = jnp.where(limited, m.actuator_ctrlrange[:, 1] - m.actuator_ctrlrange[:, 0], np.inf)
+  half = jnp.where(limited, width / 2, 1)
+  sizes = relative * jnp.maximum(jnp.abs(ctrl), jnp.maximum(half, 1))
+  return jnp.minimum(sizes, 0.1 * width)
 
 
 def _force_steps(m: Model, name: str) -> jax.Array:
@@ -94,7 +118,8 @@ def fd_vjp(
   Args:
     results: `results(m, inputs)`, pure, of one world; `vmap` batches it into one call.
     m: the model.
-    inputs: the arrays that the function takes beside the model.
+    inputs: the arrays that the function takes beside the model; with the solved acceleration as
+      `qacc_warmstart` the differences have less of the solver's noise.
     cotangents: cotangents by the name of the result; those of integers are passed over.
     wanted: names of inputs and of Model leaves ("body_mass", "opt.gravity").
 
@@ -106,7 +131,7 @@ def fd_vjp(
     ValueError: for an unknown name.
     TypeError: for a wanted array of integers.
   """
-  values = {name: _value(m, inputs, name) for name in wanted}
+  values = {name: value_of(m, inputs, name) for name in wanted}
   dense = {n: ct for n, ct in cotangents.items() if jnp.issubdtype(jnp.result_type(ct), np.inexact)}
   moved = [n for n, x in values.items() if x.size and n not in _WITHOUT_EFFECT]
   gradients = {n: jnp.zeros_like(x) for n, x in values.items()}
@@ -128,7 +153,13 @@ def fd_vjp(
   return gradients
 
 
-def _value(m: Model, inputs: Arrays, name: str) -> jax.Array:
+def value_of(m: Model, inputs: Arrays, name: str) -> jax.Array:
+  """An input, or a leaf of Model, by its name.
+
+  Raises:
+    ValueError: for an unknown name.
+    TypeError: for an array of integers.
+  """
   leaves = [f.name for f in fields.model_leaves()]
   if name not in inputs and name not in leaves:
     valid = ", ".join([*inputs, *leaves])
@@ -185,7 +216,7 @@ def quotients(
 
     def end(side: jax.Array) -> tuple[Arrays, Arrays]:
       moved = {
-        s.name: _displaced(m, inputs, s, s.amounts(k, jnp.stack(steps[s.name])[side]))
+        s.name: _displaced(m, inputs, s.name, s.amounts(k, jnp.stack(steps[s.name])[side]))
         for s in slots
       }
       return results(*_replaced(m, inputs, moved)), moved
@@ -196,7 +227,7 @@ def quotients(
       first, last = ({n: x[i] for n, x in moved.items()} for i in (0, 1))
     else:
       up, first = end(jnp.zeros((), int))
-      down, last = base, {s.name: _displaced(m, inputs, s, jnp.zeros(s.size)) for s in slots}
+      down, last = base, {s.name: value_of(m, inputs, s.name) for s in slots}
     length = sum(_length(m, s, k, first[s.name], last[s.name]) for s in slots)
     scale = jnp.where(length == 0, 0, 1 / jnp.where(length == 0, 1, length))
     return jax.tree.map(lambda x: x * scale, combine(up, down, extra))
@@ -209,9 +240,15 @@ def quotients(
   return _in_chunks(over, count, limit, worlds=())(*arrays)
 
 
-def _displaced(m: Model, inputs: Arrays, slot: _Slot, amounts: jax.Array) -> jax.Array:
-  x = _value(m, inputs, slot.name)
-  if slot.name == "qpos":
+def displaced(m: Model, inputs: Arrays, amounts: Arrays) -> tuple[Model, Arrays]:
+  """The model and inputs with some arrays displaced by flat amounts; qpos in tangent space."""
+  moved = {n: _displaced(m, inputs, n, x) for n, x in amounts.items()}
+  return _replaced(m, inputs, moved)
+
+
+def _displaced(m: Model, inputs: Arrays, name: str, amounts: jax.Array) -> jax.Array:
+  x = value_of(m, inputs, name)
+  if name == "qpos":
     return tangent.integrate(m, x, amounts)
   return x + amounts.reshape(x.shape)
 

@@ -28,7 +28,7 @@ UPSTREAM_SIGNATURES = frozenset(
     "jax_callable",  # warp
     "register_ffi_callback",  # warp
     "put_data",  # mujoco.mjx
-    "get_data_into",  # mujoco.mjx
+    *("get_data", "get_data_into"),  # mujoco.mjx
     "transition_fd",  # mujoco
     "get_state",  # mujoco
     "set_state",  # mujoco

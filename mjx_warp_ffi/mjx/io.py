@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from mjx_warp_ffi.mjx import types
+from mjx_warp_ffi.mjx import fetch, types
 from mjx_warp_ffi.mjx.spec import Sizes, Spec
 from mjx_warp_ffi.mjx.types import Contact, Data, Model
 from mjx_warp_ffi.mjx.warp import fields
@@ -222,45 +222,64 @@ def _contact_from_mujoco(d: mujoco.MjData, nconmax: int) -> Contact:
   return Contact(**values)
 
 
-def get_data(m: mujoco.MjModel, d: Data) -> mujoco.MjData | list[Any]:
+def get_data(
+  m: mujoco.MjModel,
+  d: Data,
+  keepalive_refs: Any = None,
+  *,
+  before: Data | None = None,
+) -> mujoco.MjData | list[Any]:
   """MjData with the values of a Data: one, or (nested) lists of them for a batch.
 
   Args:
     m: the model.
     d: one world, or a batch of worlds with leading axes.
+    keepalive_refs: ignored, as nothing outside JAX is referred to.
+    before: as for `get_data_into`.
 
   Returns:
     An MjData, or a list for each batch axis.
   """
-  batch = jnp.ndim(d.time)
-  if batch == 0:
+  if jnp.ndim(d.time) == 0:
     result = mujoco.MjData(m)
-    get_data_into(result, m, d)
+    get_data_into(result, m, d, before=before)
     return result
-  host = jax.device_get(d)
-  return [get_data(m, jax.tree.map(lambda x, i=i: x[i], host)) for i in range(d.time.shape[0])]
+  host, earlier = jax.device_get((d, before))
+  return [get_data(m, _world(i, host), before=_world(i, earlier)) for i in range(d.time.shape[0])]
+
+
+def _world(i: Any, d: Any) -> Any:
+  return jax.tree.map(lambda x: x[i], d)
 
 
 def get_data_into(
   result: mujoco.MjData | Sequence[mujoco.MjData],
   m: mujoco.MjModel,
   d: Data,
+  keepalive_refs: Any = None,
   *,
   world: int | tuple[int, ...] | None = None,
+  before: Data | None = None,
 ) -> None:
   """Writes a Data into MjData that exists already.
+
+  What a Data does not hold (constraint rows, the inertia matrix, moments) MuJoCo computes from its
+  state. A step leaves a Data at the next state with the results of the one before it, as mj_step
+  does: pass `before`, and the rows are those that the step solved.
 
   Args:
     result: the MjData to overwrite, or a list of them for a batch.
     m: the model.
     d: one world or a batch.
+    keepalive_refs: ignored, as nothing outside JAX is referred to.
     world: index of the one world of a batch to fetch; the others are not moved from the device.
+    before: the Data that was stepped to give `d`.
 
   Raises:
     ValueError: if `result` and the batch of `d` do not match.
   """
   if world is not None:
-    d = jax.tree.map(lambda x: x[world], d)
+    d, before = _world(world, d), _world(world, before)
   batch = jnp.shape(d.time)
   many = isinstance(result, Sequence)
   if many != bool(batch) or (isinstance(result, Sequence) and len(result) != batch[0]):
@@ -268,13 +287,13 @@ def get_data_into(
     raise ValueError(
       f"the Data has batch shape {batch} but result is {got}; pass world=i to fetch one world"
     )
-  host = jax.device_get(d)
+  host, earlier = jax.device_get((d, before))
   if isinstance(result, Sequence):
     for i, one in enumerate(result):
-      get_data_into(one, m, jax.tree.map(lambda x, i=i: x[i], host))
+      get_data_into(one, m, _world(i, host), before=_world(i, earlier))
     return
   _check_structure(m, d)
-  _into_mujoco(result, m, host)
+  fetch.into_mujoco(result, m, d=host, before=earlier)
 
 
 def _check_structure(m: mujoco.MjModel, d: Data) -> None:
@@ -284,24 +303,3 @@ def _check_structure(m: mujoco.MjModel, d: Data) -> None:
       raise ValueError(
         f"this Data belongs to another model: {field.name} has shape {got}, expected {expected}"
       )
-
-
-def _into_mujoco(result: mujoco.MjData, m: mujoco.MjModel, d: Data) -> None:
-  ncon = min(int(d.ncon), d.sizes.nconmax)
-  mujoco._functions._realloc_con_efc(result, ncon=ncon, nefc=0, nJ=0)
-  for field in fields.data_fields():
-    target = getattr(result, field.name, None)
-    value = np.asarray(getattr(d, field.name))
-    if field.name in ("nefc", "ne", "nf", "nl", "overflow"):
-      continue  # counts of rows, which a Data does not have
-    if field.name == "solver_niter":
-      target[0] = value
-    elif isinstance(target, np.ndarray):
-      if target.size == value.size:
-        target[...] = value.reshape(target.shape)
-    else:
-      setattr(result, field.name, value.item())
-  for field in fields.contact_fields():
-    if ncon and hasattr(result.contact, field.name):
-      target = getattr(result.contact, field.name)
-      target[...] = np.asarray(getattr(d.contact, field.name))[:ncon].reshape(target.shape)

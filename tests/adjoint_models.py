@@ -136,3 +136,25 @@ CONTACTS = """<mujoco><option timestep="0.004"/>
   <body pos="-.5 0 .09" euler="3 2 0"><freejoint/>
     <geom type="box" size=".2 .15 .1" mass="2" solref="-300 -20"/></body>
 </worldbody></mujoco>"""
+
+WRAPPED = """<mujoco><option timestep="0.004"><flag contact="disable"/></option><worldbody>
+  <site name="w0" pos="-.5 .02 1.05"/><site name="w1" pos="-.5 .3 1.1"/>
+  <body pos="0 0 1"><joint name="h0" axis="0 1 0"/><joint axis="0 .2 1" damping=".1"/>
+    <geom name="ball" type="sphere" size=".12"/><site name="up" pos="0 0 .2"/>
+    <geom name="rod" type="cylinder" size=".1 .2" pos=".1 .3 0" euler="80 10 0"/>
+    <site name="over" pos=".1 .3 .15"/>
+    <geom name="ring" type="cylinder" size=".15 .02" pos="0 -.3 0" euler="90 0 0"/>
+    <site name="within" pos="0.02 -.3 .01"/><site name="r0" pos="-.3 -.28 .16"/>
+    <body pos=".4 0 0"><joint name="h1" axis="0 1 .1"/><geom type="capsule" size=".05 .1"/>
+      <site name="e0" pos=".1 .02 .02"/><site name="e1" pos=".1 .3 -.05"/>
+      <site name="r1" pos="-.1 -.31 .2"/></body></body>
+  </worldbody>
+  <tendon>
+    <spatial name="sphere" stiffness="30" damping="1"><site site="w0"/>
+      <geom geom="ball" sidesite="up"/><site site="e0"/></spatial>
+    <spatial name="cylinder" stiffness="30" damping="1"><site site="w1"/><site site="w0"/>
+      <pulley divisor="2"/><site site="w1"/><geom geom="rod"/><site site="e1"/></spatial>
+    <spatial name="inside" stiffness="30" damping="1"><site site="r0"/>
+      <geom geom="ring" sidesite="within"/><site site="r1"/></spatial>
+  </tendon>
+  <actuator><general tendon="inside" gainprm="2 1 .3" gaintype="affine"/></actuator></mujoco>"""

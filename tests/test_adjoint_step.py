@@ -166,6 +166,16 @@ def test_actuators_and_tendons_have_the_gradient_of_differences(integrator):
   case.check(SMOOTH)
 
 
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_wrapped_tendons_have_the_gradient_of_differences(integrator):
+  m = load(models.WRAPPED, **INTEGRATORS[integrator])
+  case = Case(m, random_states(m, 3, spread=0.2), wrt=("site_pos", "geom_size", "geom_pos"))
+  case.adjoint.launch()
+  bent = case.d.ten_wrapnum.numpy()
+  assert np.all(bent.max(axis=0) >= [4, 6, 4])  # every geom has a tendon around it
+  case.check(SMOOTH)
+
+
 @pytest.mark.parametrize(
   "jacobian", [mujoco.mjtJacobian.mjJAC_DENSE, mujoco.mjtJacobian.mjJAC_SPARSE]
 )
@@ -219,8 +229,8 @@ def test_the_gradient_is_that_of_the_solution_where_the_forward_solve_stopped_ea
   case = Case(m, settled_states(m), njmax=120)
   qacc = case.d.qacc.numpy()
   noise = np.random.default_rng(0).normal(size=qacc.shape)
-  # unpolished, one per cent here is several in the gradient
-  case.d.qacc.assign((qacc * (1 + 0.01 * noise)).astype(np.float32))
+  # unpolished, a thousandth here is several per cent in the gradient
+  case.d.qacc.assign((qacc * (1 + 1e-3 * noise)).astype(np.float32))
   case.adjoint.launch()
   # the second-order rest of the Newton step
   case.check(5e-3, names=("qpos", "qvel"))

@@ -18,7 +18,7 @@ from mujoco_warp._src.types import (
   vec10,
 )
 
-from mjx_warp_ffi.mjx.warp.adjoint.tendons import Rates
+from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
 
 
 @wp.struct

@@ -10,8 +10,8 @@ from mujoco_warp._src.constraint import _contact_kbimp
 from mujoco_warp._src.types import ConstraintState, ConstraintType, vec5, vec12
 
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, State
+from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotation_vector, safe_length, unit_at, vec_at
-from mjx_warp_ffi.mjx.warp.adjoint.tendons import Rates
 
 EQUALITY = int(ConstraintType.EQUALITY)
 FRICTION_DOF = int(ConstraintType.FRICTION_DOF)

@@ -18,6 +18,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   contacts,
   integrate,
   nodes,
+  rates,
   rows,
   smooth,
   solve,
@@ -134,7 +135,7 @@ class StepAdjoint:
     self.sweep = nodes.Sweep(self.mjm, tape, frames=frames, state=self.state, fields=self.fields)
     smooth.record(self)
     names = ("site_pos", "site_quat")
-    self.sites = tape.struct(tendons.Sites, site_bodyid=self.m.site_bodyid, **self.leaves(*names))
+    self.sites = tape.struct(rates.Sites, site_bodyid=self.m.site_bodyid, **self.leaves(*names))
     self.tendon_rates = tendons.record(self)
     self.actuator_rates = None
     if self.m.nactuator and not self.m.opt.disableflags & DisableBit.ACTUATION:

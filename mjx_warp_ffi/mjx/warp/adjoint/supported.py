@@ -148,8 +148,9 @@ def _tendons(m: mjw.Model) -> Iterator[str]:
   """Names of the features of tendons that have no rule."""
   if not m.ntendon:
     return
-  if m.wrap_geom_adr.size:
-    yield "tendons that wrap around geoms"
+  bent = m.tendon_geom_adr.numpy()
+  if len(bent) and np.any(m.tendon_armature.numpy()[:, bent]):
+    yield "armature of tendons that wrap around geoms"
   if np.any(m.tendon_actuatorid.numpy() != -1):
     yield "damping or armature of actuators on tendons"
 

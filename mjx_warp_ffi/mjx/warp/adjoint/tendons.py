@@ -10,32 +10,14 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src.types import DisableBit
 
+from mjx_warp_ffi.mjx.warp.adjoint import wraps
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, State, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, Sites, make_rates, site_arm
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   magnitude,
   point_acceleration,
   point_velocity,
-  rotate,
 )
-
-
-@wp.struct
-class Sites:
-  """Where the sites are on their bodies: model fields."""
-
-  site_bodyid: wp.array[int]
-  site_pos: wp.array2d[wp.vec3]
-  site_quat: wp.array2d[wp.quat]
-
-
-@wp.struct
-class Rates:
-  """Lengths, their rates of change, and rates along the frozen velocities, (nworld, n)."""
-
-  length: wp.array2d[float]
-  velocity: wp.array2d[float]
-  acceleration: wp.array2d[float]  # of tendons: the second derivative of the length
-  fields: wp.array3d[float]  # (nfield, nworld, n)
 
 
 @wp.struct
@@ -59,6 +41,8 @@ class Paths:
   jnt_dofadr: wp.array[int]
   segment_adr: wp.array[int]
   segment_num: wp.array[int]
+  bent_adr: wp.array[int]
+  bent_num: wp.array[int]
 
 
 @wp.struct
@@ -72,24 +56,6 @@ class Tendons:
   tendon_damping: wp.array2d[float]
   tendon_dampingpoly: wp.array2d[wp.vec2]
   tendon_armature: wp.array2d[float]
-
-
-@wp.func
-def site_arm(sites: Sites, tree: Tree, nodes: Nodes, world: int, site: int) -> wp.vec3:
-  """A site from the origin of its body, in world axes."""
-  n = tree.of_body[sites.site_bodyid[site]]
-  return rotate(nodes.xquat[world, n], sites.site_pos[world % sites.site_pos.shape[0], site])
-
-
-def make_rates(tape, nfield: int, count: int) -> Rates:
-  """Fresh arrays for the rates of `count` things."""
-  return tape.struct(
-    Rates,
-    length=tape.array(count),
-    velocity=tape.array(count),
-    acceleration=tape.array(count),
-    fields=tape.stack(nfield, count, dtype=float),
-  )
 
 
 @functools.cache
@@ -148,6 +114,8 @@ def _sum_segments(paths: Paths, x: wp.array2d[float], world: int, t: int) -> flo
   """The sum over the segments of a tendon."""
   s = wp.float32(0.0)
   for k in range(paths.segment_adr[t], paths.segment_adr[t] + paths.segment_num[t]):
+    s += x[world, k]
+  for k in range(paths.bent_adr[t], paths.bent_adr[t] + paths.bent_num[t]):
     s += x[world, k]
   return s
 
@@ -220,6 +188,7 @@ def _paths(m) -> tuple[dict, dict]:
   """The arrays of `Segments` and `Paths` of a model."""
   jnt_adr, jnt_ten = m.wrap_jnt_adr.numpy(), m.tendon_jnt_adr.numpy()
   site_adr, site_ten = m.wrap_site_pair_adr.numpy(), m.tendon_site_pair_adr.numpy()
+  bent_ten = m.tendon_geom_adr.numpy()
   objid = m.wrap_objid.numpy()
   joints = [np.flatnonzero(jnt_ten == t) for t in range(m.ntendon)]
   pieces = [np.flatnonzero(site_ten == t) for t in range(m.ntendon)]
@@ -237,6 +206,7 @@ def _paths(m) -> tuple[dict, dict]:
   )
   joint_adr, joint_num = starts(joints)
   segment_adr, segment_num = starts(pieces)
+  bent_adr, bent_num = starts([np.flatnonzero(bent_ten == t) for t in range(m.ntendon)])
   paths = dict(
     joint_adr=joint_adr,
     joint_num=joint_num,
@@ -244,6 +214,8 @@ def _paths(m) -> tuple[dict, dict]:
     joint_coef=m.wrap_prm.numpy()[joint_order],
     segment_adr=segment_adr,
     segment_num=segment_num,
+    bent_adr=len(site_order) + bent_adr,
+    bent_num=bent_num,
   )
   return segments, paths
 
@@ -256,11 +228,13 @@ def record(step) -> "Rates | None":
   nfield, world = sweep.fields.count, tape.nworld
   segments, paths = _paths(m)
   count = len(segments["site0"])
-  pieces = make_rates(tape, nfield, max(count, 1))
+  pieces = make_rates(tape, nfield, max(count + m.wrap_geom_adr.size, 1))
   if count:
     arrays = {k: step.constant(x) for k, x in segments.items()}
     inputs = [sweep.tree, sweep.nodes, step.sites, tape.struct(Segments, **arrays), pieces]
     tape.launch(segment_kernel(nfield), (world, count), inputs=inputs, outputs=[])
+  if m.wrap_geom_adr.size:
+    wraps.record(step, pieces, count)
   arrays = {k: step.constant(x) for k, x in paths.items()}
   adrs = dict(jnt_qposadr=m.jnt_qposadr, jnt_dofadr=m.jnt_dofadr)
   rates = make_rates(tape, nfield, m.ntendon)

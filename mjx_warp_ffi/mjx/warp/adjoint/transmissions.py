@@ -13,6 +13,7 @@ import warp as wp
 from mujoco_warp._src.types import TrnType
 
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, Nodes, State, Topology, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, Sites, make_rates, site_arm
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
   mul,
@@ -23,7 +24,6 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   unrotate,
   vec_at,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.tendons import Rates, Sites, make_rates, site_arm
 
 JOINT = int(TrnType.JOINT)
 INPARENT = int(TrnType.JOINTINPARENT)

@@ -11,6 +11,7 @@ from mujoco_warp._src.constraint import _contact_kbimp
 from mujoco_warp._src.types import vec12
 
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.rates import Sites
 from mjx_warp_ffi.mjx.warp.adjoint.rows import EQUALITY, Equalities, Rows, regularisation
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
@@ -21,7 +22,6 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   pure,
   rotate,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.tendons import Sites
 
 CONNECT = int(mujoco.mjtEq.mjEQ_CONNECT)
 WELD = int(mujoco.mjtEq.mjEQ_WELD)

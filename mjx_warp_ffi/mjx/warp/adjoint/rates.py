@@ -1,0 +1,43 @@
+"""Sites, and what depends on them: lengths with their rates along every carried velocity."""
+
+import warp as wp
+
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotate
+
+
+@wp.struct
+class Sites:
+  """Where the sites are on their bodies: model fields."""
+
+  site_bodyid: wp.array[int]
+  site_pos: wp.array2d[wp.vec3]
+  site_quat: wp.array2d[wp.quat]
+
+
+@wp.struct
+class Rates:
+  """Lengths, their rates of change, and rates along the frozen velocities, (nworld, n)."""
+
+  length: wp.array2d[float]
+  velocity: wp.array2d[float]
+  acceleration: wp.array2d[float]  # of tendons: the second derivative of the length
+  fields: wp.array3d[float]  # (nfield, nworld, n)
+
+
+@wp.func
+def site_arm(sites: Sites, tree: Tree, nodes: Nodes, world: int, site: int) -> wp.vec3:
+  """A site from the origin of its body, in world axes."""
+  n = tree.of_body[sites.site_bodyid[site]]
+  return rotate(nodes.xquat[world, n], sites.site_pos[world % sites.site_pos.shape[0], site])
+
+
+def make_rates(tape, nfield: int, count: int) -> Rates:
+  """Fresh arrays for the rates of `count` things."""
+  return tape.struct(
+    Rates,
+    length=tape.array(count),
+    velocity=tape.array(count),
+    acceleration=tape.array(count),
+    fields=tape.stack(nfield, count, dtype=float),
+  )

@@ -10,6 +10,7 @@ A code is code1 + 32 code2. With p + s h the axis in the frame of the box and b 
   code1: s1 is an end (0, 1), nearest to edge j (2 + 4 j + signs), nearest to a corner (14 + signs)
   code2: s2 is an end (0, 1), where the axis crosses a plane x_k = +-b_k (2 + 2 k + sign), or as far
          from s1 as the box is wide along k (8 + 2 k + sign)
+It is -1 where no formula fits; the contact is then NaN.
 """
 
 import warp as wp
@@ -24,6 +25,9 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
   make_contact,
   make_geom,
 )
+
+NEARNESS = wp.constant(1.0e-5)  # weight of how near a feature is, beside how well it fits
+MISFIT = wp.constant(1.0e-3)  # beyond which no formula counts as found
 
 _TINY = wp.constant(1.0e-12)
 
@@ -94,6 +98,8 @@ def capsule_box(a: Geom, b: Geom, slot: int, code: int) -> Contact:
   s = _first(code & 31, p, h, b.size)
   if slot == 1:
     s = _second(code >> 5, s, p, h, b.size)
+  if code < 0:
+    s = wp.nan
   return _sphere(a, b, s)
 
 
@@ -121,8 +127,8 @@ def _find_first(s: float, p: wp.vec3, h: wp.vec3, size: wp.vec3) -> int:
       if code < 14:
         offset[(code - 2) // 4] = 0.0
       away = wp.length(offset) / wp.length(size)
-    if error + 0.01 * away < best:
-      best = error + 0.01 * away
+    if error + NEARNESS * away < best:
+      best = error + NEARNESS * away
       found = code
   return found
 
@@ -164,9 +170,15 @@ def capsule_box_codes(
   dist, pos, normal = core.capsule_box(a.pos, a.axis, a.size[0], a.size[1], b.pos, b.rot, b.size)
   p = wp.transpose(b.rot) @ (a.pos - b.pos)
   h = wp.transpose(b.rot) @ a.axis * a.size[1]
-  first = _find_first(_parameter(a, dist[0], pos[0], normal[0]), p, h, b.size)
+  s1 = _parameter(a, dist[0], pos[0], normal[0])
+  first = _find_first(s1, p, h, b.size)
+  misfit = wp.abs(_first(first, p, h, b.size) - s1)
   second = wp.int32(0)
   if pool.slot[i] == 1:
     s1 = _first(first, p, h, b.size)
-    second = _find_second(_parameter(a, dist[1], pos[1], normal[1]), s1, p, h, b.size)
+    s2 = _parameter(a, dist[1], pos[1], normal[1])
+    second = _find_second(s2, s1, p, h, b.size)
+    misfit = wp.abs(_second(second, s1, p, h, b.size) - s2)
   code_out[i] = first + 32 * second
+  if misfit > MISFIT:
+    code_out[i] = -1

@@ -1,9 +1,6 @@
 """Programs: fixed Warp buffers behind one FFI call, on the CPU (and with `gpu`, on CUDA)."""
 
 import gc
-import os
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -14,6 +11,7 @@ import numpy as np
 import pytest
 import warp as wp
 
+from ffi_helpers import DEVICES, local_device, run_python
 from mjx_warp_ffi.third_party import warp as ffi
 
 MODES = [ffi.GraphMode.NONE, ffi.GraphMode.WARP_STAGED, ffi.GraphMode.WARP_STAGED_EX]
@@ -61,9 +59,9 @@ def mode(request):
   return request.param
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.fixture(params=DEVICES)
 def device(request):
-  return jax.local_devices(backend=request.param)[0]
+  return local_device(request.param)
 
 
 def test_a_call_copies_in_runs_the_body_and_copies_out(mode, device):
@@ -336,21 +334,8 @@ for mode in t.MODES:
 """
 
 
-def run_with_devices(count, code):
-  """Runs code in a process of its own with virtual CPU devices."""
-  here = os.path.dirname(__file__)
-  flags = f"--xla_force_host_platform_device_count={count}"
-  paths = os.pathsep.join([os.path.dirname(here), here])
-  environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths}
-  result = subprocess.run(
-    [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=240
-  )
-  assert result.returncode == 0, result.stderr[-4000:]
-  return result.stdout
-
-
 def test_eight_virtual_devices_have_their_own_programs():
-  run_with_devices(8, EIGHT_DEVICES)
+  run_python(EIGHT_DEVICES, devices=8)
 
 
 BARRIER = """
@@ -384,4 +369,4 @@ for i, y in enumerate(results):
 
 
 def test_calls_on_different_virtual_devices_run_at_the_same_time():
-  run_with_devices(3, BARRIER)
+  run_python(BARRIER, devices=3)

@@ -10,6 +10,8 @@ import jax
 import numpy as np
 import warp as wp
 
+from mjx_warp_ffi.third_party.warp import runtime
+
 Dims = int | Sequence[int] | Mapping[str, int | Sequence[int]] | None
 _PYTHON_SCALARS = {bool: wp.bool, int: wp.int32, float: wp.float32}
 
@@ -38,7 +40,7 @@ class FfiArg:
     self.name = name
     self.type = type
     self.in_out = in_out
-    self.is_array = isinstance(type, wp.array)
+    self.is_array = runtime.is_array_annotation(type)
     element = type.dtype if self.is_array else type
     self.dtype_shape: tuple[int, ...] = ()
     if self.is_array and hasattr(element, "_wp_scalar_type_"):

@@ -38,7 +38,7 @@ class Plan:
   @functools.cached_property
   def foldable(self) -> bool:
     """Whether one launch can serve a whole batch."""
-    arrays = [arg.label for arg in self.kernel.adj.args if isinstance(arg.type, wp.array)]
+    arrays = [arg.label for arg in self.kernel.adj.args if runtime.is_array_annotation(arg.type)]
     return folding.foldable(self.kernel.func, arrays)
 
   def load(self, device: wp.Device) -> None:
@@ -158,4 +158,4 @@ def _record(
 
 
 def _gradient(type: Any, array: wp.array | None) -> Any:
-  return array if isinstance(type, wp.array) else type(0)
+  return array if runtime.is_array_annotation(type) else type(0)

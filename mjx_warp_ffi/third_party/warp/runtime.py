@@ -9,7 +9,7 @@ import functools
 from typing import Any
 
 import warp as wp
-from warp._src import context
+from warp._src import context, types
 
 _NATIVE = (
   "wp_apic_cpu_replay_state",
@@ -43,6 +43,11 @@ def core() -> Any:
 
 def _probe() -> Any:
   return context.Graph(wp.get_device("cpu") if wp.is_cpu_available() else wp.get_device())
+
+
+def is_array_annotation(annotation: Any) -> bool:
+  """Returns whether an annotation is `wp.array(...)` or `wp.array[...]`, not indexed or Fabric."""
+  return types.matches_array_class(annotation, wp.array)
 
 
 def default_device() -> wp.Device:

@@ -8,7 +8,6 @@ from the structures, so the mirror below is the only description of the layout.
 import ctypes
 import enum
 import functools
-import itertools
 import struct
 from typing import Any, NamedTuple
 
@@ -248,20 +247,23 @@ class Snapshot:
     self._table = ctypes.string_at(items, _WORD * count) if count else b""
     address, size, self._step = _stride_of(self._table)
     self._start, self._size, self._first = address - _DATA, size + _BUFFER - _WORD, _DATA
-    self._dims = _dims_regions(items, count)
-    if self._step and len(self._dims) == 1:
-      self._join_dims()
+    regions = _dims_regions(items, count)
+    if self._step and regions:
+      regions = self._join(regions)
+    self._dims = [(address, ctypes.string_at(address, size)) for address, size in regions]
     self._buffers = self._read()
     self.pointers, self._masked = self._mask(self._buffers)
 
-  def _join_dims(self) -> None:
-    """Reads dimensions that lie inside XLA's buffers together with them."""
-    address, content = self._dims[0]
-    if abs(address - self._start) < _MAX_STRIDE:
-      start = min(address, self._start)
-      end = max(address + len(content), self._start + self._size)
-      self._first += self._start - start
-      self._start, self._size, self._dims = start, end - start, ()
+  def _join(self, regions: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Reads dimensions that lie between XLA's buffers together with them."""
+    first = min(self._start, *(address for address, _ in regions))
+    end = max(self._start + self._size, *(address + size for address, size in regions))
+    grown = end - first - self._size
+    if self._start - first > _MAX_STRIDE or grown > 2 * _MAX_STRIDE:
+      return regions
+    self._first += self._start - first
+    self._start, self._size = first, end - first
+    return []
 
   def recognises(self, items: int, count: int) -> bool:
     """Returns whether a list has the dtypes and shapes of this one; updates `pointers`."""
@@ -309,18 +311,14 @@ def _stride_of(table: bytes) -> tuple[int, int, int]:
   return 0, 0, 0
 
 
-def _dims_regions(items: int, count: int) -> tuple[tuple[int, bytes], ...]:
-  """Returns the memory that holds the dimensions of a list: addresses and content."""
+def _dims_regions(items: int, count: int) -> list[tuple[int, int]]:
+  """Returns the memory that holds the dimensions of a list: addresses and sizes."""
   regions = []
   for i in range(count):
     buffer = _Buffer.from_address(ctypes.c_uint64.from_address(items + _WORD * i).value)
     if buffer.rank:
       regions.append((buffer.dims, _WORD * buffer.rank))
-  steps = {b[0] - a[0] for a, b in itertools.pairwise(regions)}
-  if len(steps) == 1 and 0 < min(steps) <= _MAX_STRIDE:  # they lie inside XLA's buffers
-    (first, _), (last, size) = regions[0], regions[-1]
-    regions = [(first, last + size - first)]
-  return tuple((address, ctypes.string_at(address, size)) for address, size in regions)
+  return regions
 
 
 def read_buffers(items: int, count: int) -> list[Buffer]:

@@ -1,0 +1,151 @@
+"""What the tests of the FFI core share."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import pytest
+import warp as wp
+
+from mjx_warp_ffi.third_party import warp as ffi
+
+MODES = list(ffi.GraphMode)
+CAPTURED = [ffi.GraphMode.WARP, ffi.GraphMode.WARP_STAGED, ffi.GraphMode.WARP_STAGED_EX]
+STAGED = CAPTURED[1:]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def local_device(platform):
+  """The first JAX device of a platform."""
+  return jax.local_devices(backend=platform)[0]
+
+
+def run_python(code, *, devices=1, platform="cpu", **environment):
+  """Runs code in a process of its own, with virtual CPU devices; returns what it printed."""
+  flags = f"--xla_force_host_platform_device_count={devices}"
+  paths = os.pathsep.join([str(HERE.parent), str(HERE)])
+  variables = {"XLA_FLAGS": flags, "JAX_PLATFORMS": platform, "PYTHONPATH": paths}
+  done = subprocess.run(
+    [sys.executable, "-c", code],
+    env=os.environ | variables | environment,
+    capture_output=True,
+    text=True,
+    timeout=300,
+  )
+  assert done.returncode == 0, done.stderr[-4000:]
+  return done.stdout
+
+
+@wp.kernel
+def scale(x: wp.array(dtype=float), factor: float, y: wp.array(dtype=float)):
+  i = wp.tid()
+  y[i] = factor * x[i]
+
+
+@wp.kernel
+def add(x: wp.array(dtype=float), y: wp.array(dtype=float), z: wp.array(dtype=float)):
+  i = wp.tid()
+  z[i] = x[i] + y[i]
+
+
+@wp.kernel
+def turn(m: wp.array(dtype=wp.mat22), v: wp.array(dtype=wp.vec2), w: wp.array(dtype=wp.vec2)):
+  i = wp.tid()
+  w[i] = m[i] * v[i]
+
+
+def scaled(x: wp.array(dtype=float), factor: float, y: wp.array(dtype=float)):
+  wp.launch(scale, dim=x.shape, inputs=[x, factor], outputs=[y])
+
+
+def sums(
+  x: wp.array(dtype=float),
+  y: wp.array(dtype=float),
+  total: wp.array(dtype=float),
+  double: wp.array(dtype=float),
+):
+  wp.launch(add, dim=x.shape, inputs=[x, y], outputs=[total])
+  wp.launch(scale, dim=x.shape, inputs=[total, 2.0], outputs=[double])
+
+
+def grow(x: wp.array(dtype=float), y: wp.array(dtype=float), z: wp.array(dtype=float)):
+  """Adds y to x in place; z is twice the new x."""
+  wp.launch(add, dim=x.shape, inputs=[x, y], outputs=[x])
+  wp.launch(scale, dim=x.shape, inputs=[x, 2.0], outputs=[z])
+
+
+def turned(m: wp.array(dtype=wp.mat22), v: wp.array(dtype=wp.vec2), w: wp.array(dtype=wp.vec2)):
+  wp.launch(turn, dim=v.shape, inputs=[m, v], outputs=[w])
+
+
+def counted():
+  """A function that counts the runs of its body."""
+  runs = []
+
+  def body(x: wp.array(dtype=float), y: wp.array(dtype=float)):
+    runs.append(1)
+    wp.launch(scale, dim=x.shape, inputs=[x, 2.0], outputs=[y])
+
+  return body, runs
+
+
+@wp.kernel
+def outer(x: wp.array[float], y: wp.array[float], z: wp.array2d[float]):
+  i, j = wp.tid()
+  z[i, j] = x[i] * y[j]
+
+
+@wp.kernel
+def matmul(a: wp.array2d(dtype=float), b: wp.array2d(dtype=float), c: wp.array2d(dtype=float)):
+  i, j = wp.tid()
+  entry = wp.float32(0.0)  # a variable: Warp takes a bare 0.0 for a constant
+  for k in range(a.shape[1]):
+    entry += a[i, k] * b[k, j]
+  c[i, j] = entry
+
+
+@wp.kernel
+def neighbours(x: wp.array(dtype=float), y: wp.array(dtype=float)):
+  i = wp.tid()
+  y[i] = x[i] + x[(i + 1) % x.shape[0]]
+
+
+@wp.kernel
+def total(x: wp.array(dtype=float), y: wp.array(dtype=float)):
+  i = wp.tid()
+  wp.atomic_add(y, 0, x[i] * x[i])
+
+
+@wp.kernel
+def rows(x: wp.array2d(dtype=float), y: wp.array2d(dtype=float)):
+  i = wp.tid()
+  for j in range(x.shape[1]):
+    y[i, j] = x[i, j] * x[i, j]
+
+
+@wp.kernel
+def product(x: wp.array(dtype=float), y: wp.array(dtype=float), z: wp.array(dtype=float)):
+  i = wp.tid()
+  z[i] = x[i] * y[i]
+
+
+@wp.kernel
+def grow_kernel(x: wp.array(dtype=float), y: wp.array(dtype=float), z: wp.array(dtype=float)):
+  i = wp.tid()
+  x[i] = x[i] + y[i]
+  z[i] = 2.0 * x[i]
+
+
+@wp.kernel
+def pick(x: wp.array(dtype=float), index: wp.array(dtype=int), y: wp.array(dtype=float)):
+  i = wp.tid()
+  y[i] = 3.0 * x[index[i]]
+
+
+@wp.kernel(enable_backward=False)
+def no_adjoint(x: wp.array(dtype=float), y: wp.array(dtype=float)):
+  i = wp.tid()
+  y[i] = x[i]

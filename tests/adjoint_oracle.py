@@ -41,6 +41,8 @@ class Oracle:
     if self.integrate:
       d.qacc_warmstart[:] = qacc
       mujoco.mj_step(self.m, d)
+      if self.m.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
+        qacc = d.qacc.copy()  # the mean over the stages
       out = dict(qpos=d.qpos, qvel=d.qvel, act=d.act, qacc=qacc)
     else:
       out = dict(qacc=qacc)

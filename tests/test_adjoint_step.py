@@ -143,6 +143,16 @@ def test_trees_springs_and_dampers_have_the_gradient_of_differences(integrator):
   case.check(SMOOTH)
 
 
+@pytest.mark.parametrize("text", [models.SMOOTH, models.ACTUATED])
+def test_runge_kutta_has_the_gradient_of_differences(text):
+  # C MuJoCo's stages advance an exact filter linearly, MJWarp's exactly
+  text = text.replace("filterexact", "filter")
+  m = load(text, integrator=mujoco.mjtIntegrator.mjINT_RK4)
+  case = Case(m, random_states(m, seed=1), wrt=("body_mass", "dof_damping", "qpos_spring"))
+  case.adjoint.launch()
+  case.check(SMOOTH)
+
+
 def test_explicit_damping_has_the_gradient_of_differences():
   m = load(models.SMOOTH)
   m.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_EULERDAMP)

@@ -132,8 +132,8 @@ def _slope(a: Actuators, world: int, i: int, length: float, velocity: float, x: 
 
 
 @functools.cache
-def actuator_power_kernel(fields, implicit: bool, clamp_ctrl: bool) -> wp.Kernel:
-  """Force times rate, and the cotangent of the next activation; a thread per world and actuator."""
+def actuator_power_kernel(fields, implicit: bool, clamp_ctrl: bool, integrate: bool) -> wp.Kernel:
+  """Force times rate, and the next activation or its rate; a thread per world and actuator."""
 
   @wp.kernel(module="unique")
   def actuator_power(
@@ -159,8 +159,12 @@ def actuator_power_kernel(fields, implicit: bool, clamp_ctrl: bool) -> wp.Kernel
     j = a.actadr[i]
     if j >= 0:
       now = act[world, j]
-      later = _next(a, world, i, now, _act_dot(a, world, i, now, u))
-      p = cot_act[world, j] * later
+      rate = _act_dot(a, world, i, now, u)
+      later = _next(a, world, i, now, rate)
+      if wp.static(integrate):
+        p = cot_act[world, j] * later
+      else:
+        p = cot_act[world, j] * rate
       x = now
       if a.actearly[i]:
         x = later
@@ -223,7 +227,7 @@ def _target_dofs(m) -> np.ndarray:
 
 
 def record(step, rates: Rates) -> None:
-  """Records the actuators of a `StepAdjoint`, whose rates the transmissions gave."""
+  """Records the actuators of a `StageAdjoint`, whose rates the transmissions gave."""
   tape, m, x = step.tape, step.m, step.inputs
   names = ("trntype", "dyntype", "gaintype", "biastype", "ctrladr", "actadr")
   names += ("actlimited", "actearly", "forcelimited", "ctrllimited")
@@ -243,6 +247,7 @@ def record(step, rates: Rates) -> None:
     outputs = [saturated, step.sweep.slices[fields.m]]
     step.before_sweep.append((mask_saturated, (tape.nworld, m.nv), inputs, outputs))
   clamp = not m.opt.disableflags & DisableBit.CLAMPCTRL
-  kernel = actuator_power_kernel(fields, step.implicitfast, clamp)
-  inputs = [actuators, x["act"], x["ctrl"], rates, saturated, step.cotangents["act"]]
+  kernel = actuator_power_kernel(fields, step.implicitfast, clamp, step.integrate)
+  cotangent = step.cotangents["act" if step.integrate else "act_dot"]
+  inputs = [actuators, x["act"], x["ctrl"], rates, saturated, cotangent]
   tape.power(kernel, (tape.nworld, m.nactuator), inputs=inputs)

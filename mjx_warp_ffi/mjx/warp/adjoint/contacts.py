@@ -229,7 +229,7 @@ def contact_kernel(elliptic: bool, a: int) -> wp.Kernel:
 
 
 def record(step, rows: Rows) -> None:
-  """Records the contacts of a `StepAdjoint`."""
+  """Records the contacts of a `StageAdjoint`."""
   tape, m, d = step.tape, step.m, step.d
   xpos, xmat = tape.twin(d.geom_xpos), tape.twin(d.geom_xmat)
   geoms = tape.struct(Geoms, geom_bodyid=m.geom_bodyid, **step.leaves("geom_pos", "geom_quat"))

@@ -17,7 +17,6 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   pure,
   quat_at,
   rotate,
-  unit_at,
   vec_at,
 )
 
@@ -70,20 +69,24 @@ class Integration:
 
 
 @wp.func
+def turned_adjoint(q: wp.quat, r: wp.vec3, cotangent: wp.quat):
+  """The cotangents of a quaternion of any length and of the rotation vector that turns it."""
+  step = exp_quat(r)
+  tangent = 0.5 * imag(mul(conj(mul(wp.normalize(q), step)), cotangent))
+  scale = 2.0 / wp.max(wp.dot(q, q), 1.0e-30)
+  return scale * mul(q, pure(rotate(step, tangent))), right_jacobian_t(r, tangent)
+
+
+@wp.func
 def _turn(
   s: Integration, world: int, i: int, d: int, h: float, grad_qpos: wp.array2d[float]
 ) -> wp.vec3:
   """Writes the gradient of a quaternion; the cotangent of its rotation vector h v'."""
   r = h * (vec_at(s.qvel, world, d) + h * vec_at(s.qacc, world, d))
-  q = quat_at(s.qpos, world, i)
-  unit = unit_at(s.qpos, world, i)
-  step = exp_quat(r)
-  tangent = 0.5 * imag(mul(conj(mul(unit, step)), quat_at(s.cot_qpos, world, i)))
-  g = mul(q, pure(rotate(step, tangent)))
-  scale = 2.0 / wp.max(wp.dot(q, q), 1.0e-30)
+  g, turn = turned_adjoint(quat_at(s.qpos, world, i), r, quat_at(s.cot_qpos, world, i))
   for k in range(4):
-    grad_qpos[world, i + k] = scale * g[k]
-  return right_jacobian_t(r, tangent)
+    grad_qpos[world, i + k] = g[k]
+  return turn
 
 
 @wp.func

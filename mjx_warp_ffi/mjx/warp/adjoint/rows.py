@@ -337,7 +337,7 @@ def tendon_row_power(
 
 
 def make_rows(step) -> Rows:
-  """The rows of a `StepAdjoint`'s workspace."""
+  """The rows of a `StageAdjoint`'s workspace."""
   d = step.d
   return step.tape.struct(
     Rows,
@@ -352,14 +352,14 @@ def make_rows(step) -> Rows:
 
 
 def make_equalities(step) -> Equalities:
-  """The equality constraints of a `StepAdjoint`."""
+  """The equality constraints of a `StageAdjoint`."""
   fixed = {f: getattr(step.m, f) for f in "eq_type eq_obj1id eq_obj2id eq_objtype".split()}
   leaves = step.leaves("eq_solref", "eq_solimp", "eq_data")
   return step.tape.struct(Equalities, **fixed, **leaves)
 
 
 def record(step, rows: Rows, equalities: Equalities) -> None:
-  """Records limits, friction loss and equalities of joints and tendons of a `StepAdjoint`."""
+  """Records limits, friction loss and equalities of joints and tendons of a `StageAdjoint`."""
   tape, m, d = step.tape, step.m, step.d
   fixed = {f: getattr(m, f) for f in ("jnt_type", "jnt_qposadr", "jnt_dofadr")}
   names = [f"jnt_{f}" for f in "solref solimp range margin".split()]

@@ -265,7 +265,7 @@ def spring_power(
 
 
 def record(step) -> None:
-  """Records the parts of this module on the tape of a `StepAdjoint`."""
+  """Records the parts of this module on the tape of a `StageAdjoint`."""
   tape, m, x, second = step.tape, step.m, step.inputs, step.implicit is not None
   flags = m.opt.disableflags
   passive = (flags & _PASSIVE) != _PASSIVE

@@ -1,43 +1,21 @@
-"""The backward pass of one MJWarp step.
-
-Given cotangents of the step's outputs, the gradient with respect to its inputs is that of one
-scalar, the virtual power of all forces on a virtual velocity w that two linear solves give, with
-the accelerations held fixed. The parts of that scalar are kernels, run by Warp's reverse mode.
-"""
+"""The backward pass of one MJWarp step, whatever its integrator."""
 
 import mujoco
 import mujoco_warp as mjw
-import numpy as np
-import warp as wp
-from mujoco_warp._src import constraint
-from mujoco_warp._src import support as mjw_support
-from mujoco_warp._src.types import DisableBit
+from mujoco_warp._src.types import IntegratorType
 
-from mjx_warp_ffi.mjx.warp.adjoint import (
-  actuators,
-  contacts,
-  integrate,
-  nodes,
-  rates,
-  rows,
-  smooth,
-  solve,
-  supported,
-  tendons,
-  transmissions,
-  welds,
-)
-from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape
-
-STATE = ("qpos", "qvel", "act", "ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat")
-OUTPUTS = ("qpos", "qvel", "act", "time", "qacc")
+from mjx_warp_ffi.mjx.warp.adjoint.runge_kutta import RungeKuttaAdjoint
+from mjx_warp_ffi.mjx.warp.adjoint.stage import OUTPUTS as OUTPUTS
+from mjx_warp_ffi.mjx.warp.adjoint.stage import RATES as RATES
+from mjx_warp_ffi.mjx.warp.adjoint.stage import STATE as STATE
+from mjx_warp_ffi.mjx.warp.adjoint.stage import StageAdjoint
 
 
 class StepAdjoint:
   """Gradients of one step, or of `forward`, with respect to its inputs.
 
   Fill `cotangents` and the inputs of the step in `d` (the state before it, and in `d.qacc` the
-  acceleration that it solved for), call `launch()`, which a graph may capture, and read
+  acceleration that it returned), call `launch()`, which a graph may capture, and read
   `gradients`. What the workspace `d` holds besides is overwritten.
 
   Args:
@@ -45,8 +23,8 @@ class StepAdjoint:
     m: the MJWarp model; its fields may have one row or one a world.
     d: the workspace.
     wrt: names of model fields that get a gradient too ("body_mass", "opt.gravity", ...), one row
-      per row of the field: with one row, the sum over worlds.
-    integrate: whether the outputs are those of `step`, or of `forward`.
+      per row of the field: with one row, the sum over worlds. `supported.PARAMETERS` has them all.
+    integrate: whether the outputs are those of `step`, `OUTPUTS`, or of `forward`, `RATES`.
     world_fastest: the layout of the intermediate arrays; by default that which suits the device.
 
   Attributes:
@@ -68,149 +46,14 @@ class StepAdjoint:
     world_fastest: bool | None = None,
   ):
     """See the class."""
-    supported.check(mjm, m, d=d)
-    device = d.qpos.device
-    if world_fastest is None:
-      world_fastest = device.is_cuda
-    self.mjm, self.m, self.d, self.wrt = mjm, m, d, wrt
-    self.integrate = integrate
-    with wp.ScopedDevice(device):
-      self.tape = Tape(d.nworld, device, world_fastest=world_fastest)
-      self._allocate()
-      self._record()
-      self.tape.finish()
-    self.gradients = {
-      name: wp.zeros_like(x) if x.grad is None else x.grad for name, x in self.inputs.items()
-    }
-    self._integration = self._make_integration()
-
-  def _allocate(self) -> None:
-    m, d = self.m, self.d
-    has_rows = supported.has_rows(m, d)
-    self.geometry = supported.contact_geometry(self.mjm, m, d=d) if has_rows else None
-    self._has_welds = has_rows and m.eq_connect_adr.size + m.eq_wld_adr.size > 0
-    second = self.integrate and solve.has_second_solve(m)
-    self.implicitfast = second and solve.implicitfast(m)
-    self.fields = nodes.make_fields(
-      second=second,
-      acceleration=has_rows or self.implicitfast,
-      masked=bool(m.jnt_actfrclimited.numpy().any()),
+    several = integrate and m.opt.integrator == IntegratorType.RK4
+    self.stage = StageAdjoint(
+      mjm, m, d=d, wrt=wrt, integrate=integrate and not several, world_fastest=world_fastest
     )
-    self.newton = solve.Newton(m, d, rows=has_rows)
-    self.implicit = solve.Implicit(m, d) if second else None
-    self.inputs = {name: self.tape.twin(getattr(d, name)) for name in STATE}
-    for name in self.wrt:
-      self.inputs[name] = self.tape.twin(supported.parameter(m, name))
-    self.cotangents = {name: wp.zeros_like(getattr(d, name)) for name in OUTPUTS}
-    vector = (d.nworld, m.nv)
-    self.before_sweep = []  # launches that need the virtual velocities
-    self._ma, self._next_qacc, self._g = (wp.zeros(vector, dtype=float) for _ in range(3))
-
-  def constant(self, x: np.ndarray) -> wp.array:
-    """An array of the topology, int or float."""
-    dtype = float if x.dtype.kind == "f" else int
-    return wp.array(x, dtype=dtype, device=self.tape.device)
-
-  def leaf(self, name: str) -> wp.array:
-    """A model field: the twin that has a gradient if it was asked for."""
-    return self.inputs[name] if name in self.wrt else supported.parameter(self.m, name)
-
-  def leaves(self, *names: str) -> dict[str, wp.array]:
-    """Model fields by their names without "opt."."""
-    return {name.removeprefix("opt."): self.leaf(name) for name in names}
-
-  def _record(self) -> None:
-    tape, x = self.tape, self.inputs
-    frames = tape.struct(
-      nodes.Frames, **self.leaves("body_pos", "body_quat", "jnt_pos", "jnt_axis", "qpos0")
-    )
-    self.state = tape.struct(
-      nodes.State,
-      qpos=x["qpos"],
-      qvel=x["qvel"],
-      qacc=self.d.qacc,
-      mocap_pos=x["mocap_pos"],
-      mocap_quat=x["mocap_quat"],
-    )
-    self.sweep = nodes.Sweep(self.mjm, tape, frames=frames, state=self.state, fields=self.fields)
-    smooth.record(self)
-    names = ("site_pos", "site_quat")
-    self.sites = tape.struct(rates.Sites, site_bodyid=self.m.site_bodyid, **self.leaves(*names))
-    self.tendon_rates = tendons.record(self)
-    self.actuator_rates = None
-    if self.m.nactuator and not self.m.opt.disableflags & DisableBit.ACTUATION:
-      self.actuator_rates = transmissions.record(self, self.tendon_rates)
-      actuators.record(self, self.actuator_rates)
-    if self.newton.rows:
-      made, equalities = rows.make_rows(self), rows.make_equalities(self)
-      rows.record(self, made, equalities)
-      if self._has_welds:
-        welds.record(self, made, equalities)
-      if self.geometry:
-        contacts.record(self, made)
-
-  def _make_integration(self) -> integrate.Integration:
-    m, d = self.m, self.d
-    s = integrate.Integration()
-    s.timestep = m.opt.timestep
-    s.jnt_type, s.jnt_qposadr, s.jnt_dofadr = m.jnt_type, m.jnt_qposadr, m.jnt_dofadr
-    s.qpos, s.qvel = d.qpos, d.qvel
-    s.qacc = self._next_qacc if self.implicit else d.qacc
-    s.cot_qpos, s.cot_qvel = self.cotangents["qpos"], self.cotangents["qvel"]
-    return s
+    self._adjoint = RungeKuttaAdjoint(m, self.stage) if several else self.stage
+    self.cotangents = self._adjoint.cotangents
+    self.gradients = self._adjoint.gradients
 
   def launch(self) -> None:
     """Computes `gradients` from `cotangents` and the inputs in the workspace."""
-    with wp.ScopedDevice(self.d.qpos.device):
-      self.tape.clear()
-      self._recompute()
-      self._solve()
-      for kernel, dim, inputs, outputs in self.before_sweep:
-        wp.launch(kernel, dim, inputs=inputs, outputs=outputs)
-      self.tape.forward()
-      self.tape.backward()
-
-  def _recompute(self) -> None:
-    """The stages before the solver, and the systems of both solves."""
-    m, d = self.newton.m, self.d
-    mjw.fwd_position(m, d, factorize=not self.newton.rows)
-    mjw.fwd_velocity(m, d)
-    if self._has_welds:
-      # MJWarp makes the rows before it has the velocities that Jdot qvel of these needs
-      constraint.make_constraint(m, d)
-    mjw.fwd_actuation(m, d)
-    mjw.fwd_acceleration(m, d)
-    self.newton.begin()
-    if self.implicit:
-      ma = d.efc.Ma if self.newton.rows else self._ma
-      if not self.newton.rows:
-        mjw_support.mul_m(m, d, ma, d.qacc)
-      self.implicit.prepare(ma, self._next_qacc)
-
-  def _solve(self) -> None:
-    """The cotangents of the accelerations, and the virtual velocities."""
-    m, d, f, coords = self.m, self.d, self.fields, self.sweep.slices
-    vector = (d.nworld, m.nv)
-    g = self.cotangents["qacc"]
-    if self.integrate:
-      grads = [self.gradients["qpos"], self.gradients["qvel"]]
-      kernel = integrate.integrate_adjoint
-      wp.launch(kernel, (d.nworld, m.njnt), inputs=[self._integration], outputs=grads)
-      inputs = [m.opt.timestep, self.gradients["qvel"]]
-      wp.launch(integrate.acceleration_cotangent, vector, inputs=inputs, outputs=[self._g])
-      if "opt.timestep" in self.wrt:
-        inputs = [self._integration, self.gradients["qvel"], self.cotangents["time"]]
-        out = self.gradients["opt.timestep"]
-        wp.launch(integrate.timestep_adjoint, d.nworld, inputs=inputs, outputs=[out])
-      if self.implicit:
-        self.implicit.solve_transposed(self._g, coords[f.y])
-        mjw_support.mul_m(m, d, self._g, coords[f.y])
-        inputs = [d.qacc, self._next_qacc]
-        wp.launch(integrate.subtract, vector, inputs=inputs, outputs=[coords[f.z]])
-      wp.launch(integrate.add, vector, inputs=[self._g, g], outputs=[self._g])
-      g = self._g
-    self.newton.solve(g, coords[f.w])
-    self.newton.polish()
-    self.newton.solve_again(coords[f.w])
-    if f.a >= 0:
-      wp.copy(coords[f.a], d.qacc)
+    self._adjoint.launch()

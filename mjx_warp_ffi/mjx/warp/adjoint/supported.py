@@ -19,7 +19,7 @@ from mujoco_warp._src.types import (
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry import ContactGeometry
 
 _MESSAGE = "no analytic gradient for: {}. Differences have one: gradient='fd'"
-_INTEGRATORS = (IntegratorType.EULER, IntegratorType.IMPLICITFAST)
+_INTEGRATORS = (IntegratorType.EULER, IntegratorType.IMPLICITFAST, IntegratorType.RK4)
 
 
 def parameter(m: mjw.Model, name: str) -> wp.array:

@@ -221,7 +221,7 @@ def _paths(m) -> tuple[dict, dict]:
 
 
 def record(step) -> "Rates | None":
-  """Records the tendons of a `StepAdjoint`; their rates, None without tendons."""
+  """Records the tendons of a `StageAdjoint`; their rates, None without tendons."""
   tape, m, sweep = step.tape, step.m, step.sweep
   if not m.ntendon:
     return None

@@ -262,7 +262,7 @@ def _common_nodes(mjm: mujoco.MjModel, top: Topology) -> np.ndarray:
 
 
 def record(step, tendons: "Rates | None") -> Rates:
-  """Records the transmissions of a `StepAdjoint` and gives their rates."""
+  """Records the transmissions of a `StageAdjoint` and gives their rates."""
   tape, m, sweep = step.tape, step.m, step.sweep
   nfield, count = sweep.fields.count, m.nactuator
   t = tape.struct(

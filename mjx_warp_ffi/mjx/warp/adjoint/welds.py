@@ -180,7 +180,7 @@ def weld_row_power(
 
 
 def record(step, rows: Rows, equalities: Equalities) -> None:
-  """Records the connects and welds of a `StepAdjoint`."""
+  """Records the connects and welds of a `StageAdjoint`."""
   m, tape = step.m, step.tape
   # MJWarp takes the weights of the bodies that these are welded to where J is sparse
   bodies = m.body_weldid.numpy() if m.is_sparse else np.arange(m.nbody)

@@ -257,7 +257,7 @@ def wrap_kernel(nfield: int) -> wp.Kernel:
 
 
 def record(step, pieces: Rates, first: int) -> None:
-  """Records the bent pieces of the tendons of a `StepAdjoint`, which stand from `first` on."""
+  """Records the bent pieces of the tendons of a `StageAdjoint`, which stand from `first` on."""
   tape, m, sweep = step.tape, step.m, step.sweep
   adr = m.wrap_geom_adr.numpy()[pieces_order(m)]
   ids, prm, kinds = m.wrap_objid.numpy(), m.wrap_prm.numpy(), m.wrap_type.numpy()

@@ -36,6 +36,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_side import (
   Side,
   clipped_candidate,
   is_flat,
+  is_round,
   make_side,
   single_candidate,
 )
@@ -78,18 +79,26 @@ class Match:
 
 @wp.struct
 class Truth:
-  """MJWarp's contact, the size of the geoms there, and how noisy its normal is."""
+  """MJWarp's contact, the size of the geoms there, and how noisy it is.
+
+  `noise` is that of the normal, `depth_weight` what an error of the depth counts: on ellipsoids and
+  cylinders EPA may stop far from the surface, with a good normal.
+  """
 
   contact: Contact
   length: float
   noise: float
+  depth_weight: float
 
 
 @wp.func
 def _mismatch(found: Contact, truth: Truth) -> float:
   """How far a contact is from MJWarp's, relative to the size of the geoms; 0 within rounding."""
-  turn = wp.length(found.frame[0] - truth.contact.frame[0])
-  away = wp.abs(found.dist - truth.contact.dist) + wp.length(found.pos - truth.contact.pos)
+  n = truth.contact.frame[0]
+  turn = wp.length(found.frame[0] - n)
+  offset = found.pos - truth.contact.pos
+  depth = wp.abs(found.dist - truth.contact.dist) + wp.abs(wp.dot(offset, n))
+  away = wp.length(offset - n * wp.dot(offset, n)) + truth.depth_weight * depth
   score = wp.max(turn - truth.noise, 0.0) + wp.max(away / truth.length - ROUNDING, 0.0)
   if wp.isnan(score):
     return 1.0e30
@@ -271,6 +280,9 @@ def classify_contacts(
     truth.length = wp.min(truth.length, wp.length(a.w)) + 0.01 * truth.length
   depth = wp.max(wp.abs(pool.dist[i] - margin), 1.0e-9)
   truth.noise = wp.min(NOISE * truth.length / depth, 0.2)
+  truth.depth_weight = 1.0
+  if is_round(kind_a) or is_round(kind_b):
+    truth.depth_weight = 0.1
   match = Match()
   match.score = 1.0e30
   if is_flat(kind_a) and is_flat(kind_b):

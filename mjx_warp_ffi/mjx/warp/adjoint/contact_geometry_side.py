@@ -96,6 +96,12 @@ def is_flat(kind: int) -> bool:
 
 
 @wp.func
+def is_round(kind: int) -> bool:
+  """Whether EPA only approximates a type of geom."""
+  return kind == _ELLIPSOID or kind == _CYLINDER
+
+
+@wp.func
 def clipped_candidate(side: Side, s: Surfaces, v: wp.vec3, how: int) -> Feature:
   """What of a geom is clipped against a face of the other: a vertex, an edge or a face."""
   kind = side.geom.kind

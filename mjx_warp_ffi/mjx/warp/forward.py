@@ -14,13 +14,9 @@ from mjx_warp_ffi.mjx.warp.ffi import Staged
 from mjx_warp_ffi.mjx.warp.types import EnableBit
 
 # What a step integrates; the forward dynamics leaves it alone.
-INTEGRATED = frozenset(
-  "time qpos qvel act history plastic qacc_warmstart tree_asleep".split()
-)
+INTEGRATED = frozenset("time qpos qvel act history plastic qacc_warmstart tree_asleep".split())
 # What only the user writes.
-INPUTS = frozenset(
-  "ctrl qfrc_applied xfrc_applied eq_active mocap_pos mocap_quat userdata".split()
-)
+INPUTS = frozenset("ctrl qfrc_applied xfrc_applied eq_active mocap_pos mocap_quat userdata".split())
 CONTACTS = ("ncon", "warning", *(f"contact.{f.name}" for f in fields.contact_fields()))
 
 
@@ -47,7 +43,8 @@ def _forward_outputs(m: Model) -> tuple[str, ...]:
 
 
 def _step_outputs(m: Model) -> tuple[str, ...]:
-  return (*(f.name for f in fields.data_fields() if f.name in INTEGRATED), *_forward_outputs(m))
+  own = INTEGRATED | INPUTS if m.autoreset else INTEGRATED  # a reset world loses its inputs too
+  return (*(f.name for f in fields.data_fields() if f.name in own), *_forward_outputs(m))
 
 
 step = Staged(mjw.step, "step", _step_outputs)

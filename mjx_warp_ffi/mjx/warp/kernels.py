@@ -17,13 +17,15 @@ from mujoco_warp._src import types as mjw_types
 from mjx_warp_ffi.mjx.warp import fields
 
 _MAXVAL = wp.constant(float(mujoco.mjMAXVAL))
+# Its square is beyond single precision, and the solver returns where it started from.
+_MAXFORCE = wp.constant(1e18)
 _IS_CONSTRAINT = wp.constant(int(mjw_types.ContactType.CONSTRAINT))
 _NEFC = wp.constant(int(mjw_types.OverflowType.NEFC))
 _BROADPHASE = wp.constant(int(mjw_types.OverflowType.BROADPHASE))
 _NARROWPHASE = wp.constant(int(mjw_types.OverflowType.NARROWPHASE))
-_BADQPOS = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQPOS))
-_BADQVEL = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQVEL))
-_BADQACC = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQACC))
+BADQPOS = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQPOS))
+BADQVEL = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQVEL))
+BADQACC = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQACC))
 
 # What is counted, by its place in the array of peaks.
 PEAKS = ("contacts_of_a_world", "rows_of_a_world", "contacts", "pairs")
@@ -133,12 +135,32 @@ def _copy_contacts(
 
 
 @wp.func
-def _is_bad(values: wp.array2d[float], world: int):
+def _exceeds(values: wp.array2d[float], limit: float, world: int):
   for i in range(values.shape[1]):
     x = values[world, i]
-    if not (x > -_MAXVAL and x < _MAXVAL):  # NaN too: no comparison with it holds
+    if not (x > -limit and x < limit):  # NaN too: no comparison with it holds
       return True
   return False
+
+
+@wp.func
+def bad_state(qpos: wp.array2d[float], qvel: wp.array2d[float], world: int):
+  """The mjWARN_* bits of a position and a velocity."""
+  bits = wp.int32(0)
+  if _exceeds(qpos, _MAXVAL, world):
+    bits = bits | BADQPOS
+  if _exceeds(qvel, _MAXVAL, world):
+    bits = bits | BADQVEL
+  return bits
+
+
+@wp.func
+def bad_acceleration(qacc: wp.array2d[float], qfrc_smooth: wp.array2d[float], world: int):
+  """The mjWARN_* bits of an acceleration, and of a force that the solver gives up on."""
+  bits = wp.int32(0)
+  if _exceeds(qacc, _MAXVAL, world) or _exceeds(qfrc_smooth, _MAXFORCE, world):
+    bits = BADQACC
+  return bits
 
 
 @wp.kernel(enable_backward=False)
@@ -146,19 +168,12 @@ def _begin(
   qpos: wp.array2d[float],
   qvel: wp.array2d[float],
   warning: wp.array[int],
-  bad: wp.array[bool],
   ncon: wp.array[int],
   nefc: wp.array[int],
   lost: wp.array[int],
 ):
   world = wp.tid()
-  bad_position = _is_bad(qpos, world)
-  bad_velocity = _is_bad(qvel, world)
-  if bad_position:
-    warning[world] = warning[world] | _BADQPOS
-  if bad_velocity:
-    warning[world] = warning[world] | _BADQVEL
-  bad[world] = bad_position or bad_velocity
+  warning[world] = warning[world] | bad_state(qpos, qvel, world)
   ncon[world] = 0
   nefc[world] = 0  # stale from the last call until rows are made
   if world == 0:
@@ -202,6 +217,7 @@ def _watch_rows(
 @wp.kernel(enable_backward=False)
 def _end(
   qacc: wp.array2d[float],
+  qfrc_smooth: wp.array2d[float],
   warning: wp.array[int],
   ncon: wp.array[int],
   nconmax: int,
@@ -210,8 +226,7 @@ def _end(
   peaks: wp.array[int],
 ):
   world = wp.tid()
-  if _is_bad(qacc, world):
-    warning[world] = warning[world] | _BADQACC
+  warning[world] = warning[world] | bad_acceleration(qacc, qfrc_smooth, world)
   bits = lost[0]  # a full pool may have dropped contacts of any world
   n = ncon[world]
   if n > nconmax:
@@ -317,7 +332,6 @@ class Watch:
 
   Attributes:
     warning: mjWARN_* bits of each world.
-    bad: worlds whose position or velocity was bad when the call began.
   """
 
   def __init__(self, d: mjw.Data, contacts: WorldContacts, peaks: wp.array):
@@ -327,7 +341,6 @@ class Watch:
     self._peaks = peaks
     self._lost = wp.zeros(1, dtype=int)
     self.warning = wp.zeros(d.nworld, dtype=int)
-    self.bad = wp.zeros(d.nworld, dtype=bool)
 
   def begin(self) -> None:
     """Flags bad positions and velocities, and zeroes the counts; before the physics."""
@@ -336,7 +349,7 @@ class Watch:
       _begin,
       dim=d.nworld,
       inputs=[d.qpos, d.qvel],
-      outputs=[self.warning, self.bad, self._contacts.ncon, d.nefc, self._lost],
+      outputs=[self.warning, self._contacts.ncon, d.nefc, self._lost],
     )
 
   def collided(self, m: mjw.Model, d: mjw.Data) -> None:
@@ -358,7 +371,7 @@ class Watch:
       _end,
       dim=d.nworld,
       inputs=[
-        *(d.qacc, self.warning, self._contacts.ncon, self._contacts.nconmax),
+        *(d.qacc, d.qfrc_smooth, self.warning, self._contacts.ncon, self._contacts.nconmax),
         *(self._lost, d.overflow, self._peaks),
       ],
     )

@@ -14,7 +14,9 @@ import warp as wp
 
 from mjx_warp_ffi.mjx.spec import Sizes, Spec
 from mjx_warp_ffi.mjx.warp import fields, kernels
+from mjx_warp_ffi.mjx.warp.autoreset import AutoReset
 from mjx_warp_ffi.mjx.warp.fields import lookup
+from mjx_warp_ffi.mjx.warp.types import DisableBit, EqType
 
 # Contacts, and the pairs that may touch, live in pools that all worlds share. The places of this
 # many worlds more, as many as there are at most, keep a few worlds with too many contacts from
@@ -66,7 +68,10 @@ class Workspace:
     self.watch = kernels.Watch(
       self.d, self.contacts, peaks_of(plan.spec.structure, self.d.qpos.device.alias)
     )
-    self.m.callback.contactfilter = self.watch.collided
+    self.m.callback.contactfilter = self._collided
+    bodies = np.isin(mj_model.eq_type, (EqType.CONNECT, EqType.WELD))
+    self._rows_need_rates = bool(np.any(bodies))
+    self._autoreset = AutoReset(self.m, self.d, self.watch) if plan.autoreset else None
 
   def leaf(self, name: str) -> wp.array:
     """The array that holds a leaf of Model."""
@@ -84,9 +89,28 @@ class Workspace:
     """Runs a function of mujoco_warp and what belongs around it; can be captured."""
     self.watch.begin()
     self.static_geoms.launch(self.m, self.d)
+    if self._rows_need_rates and not _collides(self.m, self.d):
+      mjw.kinematics(self.m, self.d)
+      mjw.com_pos(self.m, self.d)
+      mjw.com_vel(self.m, self.d)
+    if self._autoreset is not None and function is mjw.step:
+      function = self._autoreset.step
     function(self.m, self.d)
     self.contacts.launch()
     self.watch.end()
+
+  def _collided(self, m: mjw.Model, d: mjw.Data) -> None:
+    """What belongs between the collisions and the constraint rows."""
+    self.watch.collided(m, d)
+    if self._rows_need_rates:
+      # mujoco_warp computes them after the rows that read them, which would see another state's
+      mjw.com_vel(m, d)
+
+
+def _collides(m: mjw.Model, d: mjw.Data) -> bool:
+  """Whether mujoco_warp looks for collisions, at the end of which it calls back."""
+  off = m.opt.disableflags & (DisableBit.CONSTRAINT | DisableBit.CONTACT)
+  return bool(d.naconmax and m.opt.run_collision_detection and not off)
 
 
 @functools.lru_cache(maxsize=256)

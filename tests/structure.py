@@ -160,7 +160,7 @@ _BORDERS = (
   ("jax._src", (), "JAX's private modules change without notice"),
   ("warp._src", (CORE + "warp/runtime.py",), "one file holds the private calls to Warp"),
   ("mujoco_warp._src", (BACKEND,), "only the backend knows MuJoCo Warp's inside"),
-  ("mujoco.mjx", (MJX + "install.py", CLI + "peers.py"), "mujoco-mjx is optional"),
+  ("mujoco.mjx", (PACKAGE + "install.py", CLI + "peers.py"), "mujoco-mjx is optional"),
 )
 
 

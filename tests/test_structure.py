@@ -36,6 +36,7 @@ def test_tests_and_scripts_keep(rule):
 
 
 MJX, BACKEND, CORE = structure.MJX, structure.BACKEND, structure.CORE
+INSTALL = structure.PACKAGE + "install.py"
 
 BAD = [
   ("file_size", "a.py", "x = 1\n" * 401, "401 lines"),
@@ -59,7 +60,7 @@ BAD = [
   ("import_borders", MJX + "a.py", "import warp as wp", "through mjx/warp only"),
   ("import_borders", MJX + "a.py", "import mujoco_warp as mjw", "through mjx/warp only"),
   ("import_borders", CORE + "warp/a.py", "class A(ctypes.Structure): pass", "C structs"),
-  ("lazy_mjx_import", MJX + "install.py", "from mujoco import mjx", "inside the function"),
+  ("lazy_mjx_import", INSTALL, "from mujoco import mjx", "inside the function"),
   ("init_reexports", "a/__init__.py", "from .a import b", "an __init__.py holds only"),
   ("init_reexports", "a/__init__.py", "import a as a", "an __init__.py holds only"),
   ("init_reexports", "a/__init__.py", "x = 1", "an __init__.py holds only"),
@@ -86,7 +87,7 @@ GOOD = [
   ("import_borders", CORE + "warp/runtime.py", "import warp._src.context"),
   ("import_borders", BACKEND + "a.py", "import mujoco_warp._src.types"),
   ("import_borders", MJX + "a.py", "from .warp import ffi\nfrom .warp.fields import x"),
-  ("lazy_mjx_import", MJX + "install.py", "def f():\n  from mujoco import mjx"),
+  ("lazy_mjx_import", INSTALL, "def f():\n  from mujoco import mjx"),
   ("init_reexports", "a/__init__.py", "'''Doc.'''\nfrom .a import b as b"),
   ("no_print", structure.CLI + "a.py", "console.print(1)"),
   ("module_globals", "a.py", "NAMES = {1: 2}\n_targets = {}\n_targets[1] = 2"),

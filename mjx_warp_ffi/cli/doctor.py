@@ -11,12 +11,10 @@ Examples:
 
 import argparse
 import dataclasses
-import importlib.metadata
 import json
 import os
 import pathlib
 import platform
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -29,6 +27,7 @@ import rich.console
 import rich.markup
 import warp as wp
 
+from mjx_warp_ffi import _versions as versions
 from mjx_warp_ffi.cli import common
 
 OLDEST_DRIVER = (12, 4)
@@ -75,21 +74,12 @@ class Facts:
 
 def gather() -> Facts:
   """Asks the machine."""
-  bounds = {}
-  for requirement in importlib.metadata.requires("mjx-warp-ffi") or []:
-    if match := re.match(r"([\w-]+)([<>=!~][^;]*)$", requirement):
-      bounds[match[1]] = match[2]
-  versions = {}
-  for name in [*bounds, *OPTIONAL]:
-    try:
-      versions[name] = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-      continue
+  bounds = versions.required()
   wp.init()
   cache = pathlib.Path(wp.config.kernel_cache_dir)
   return Facts(
     python=sys.version_info[:3],
-    versions=versions,
+    versions=versions.installed({**bounds, **OPTIONAL}),
     bounds=bounds,
     system=platform.platform(),
     wsl="microsoft" in platform.release().lower(),
@@ -112,21 +102,6 @@ def _jax_devices() -> list[jax.Device]:
 
 def _platform(device: jax.Device) -> str:
   return "cuda" if device.platform == "gpu" else device.platform
-
-
-def _version(text: str) -> tuple[int, ...]:
-  return tuple(map(int, re.findall(r"\d+", text)[:3]))
-
-
-def is_within(version: str, bounds: str) -> bool:
-  """True when a version satisfies bounds such as ">=1.19,<1.20"."""
-  for bound in bounds.split(","):
-    operator, limit = bound[:2].strip("0123456789. "), _version(bound)
-    value = _version(version)[: max(len(limit), 1)] if operator == "==" else _version(version)
-    good = {">=": value >= limit, "<": value < limit, "==": value == limit, ">": value > limit}
-    if not good.get(operator, True):
-      return False
-  return True
 
 
 def diagnose(facts: Facts) -> Iterator[Finding]:
@@ -153,7 +128,7 @@ def _packages(facts: Facts) -> Iterator[Finding]:
     install = f"pip install '{name}{bounds}'"
     if version is None:
       yield Finding("bad", name, "not installed", install)
-    elif not is_within(version, bounds):
+    elif not versions.is_within(version, bounds):
       yield Finding("bad", name, f"{version}, tested with {bounds}", install)
     else:
       yield Finding("ok", name, version)

@@ -26,22 +26,37 @@ def _check_impl(impl: Any) -> None:
     raise ValueError(f"impl={impl!r}: the only implementation is impl='warp', the default")
 
 
+def _check_device(device: Any) -> None:
+  if isinstance(device, str):
+    raise TypeError(f"device={device!r}: expected a jax.Device; did you mean impl={device!r}?")
+
+
+# What mujoco.mjx takes besides, and has no meaning here.
+_IGNORED = frozenset({"keepalive_refs", "_full_compat", "dummy_arg_for_batching"})
+
+
 def put_model(
   m: mujoco.MjModel,
-  impl: Any = None,
-  *,
   device: jax.Device | None = None,
+  *,
+  impl: Any = None,
   gradient: str = "analytic",
   autoreset: bool = False,
+  graph_mode: Any = None,
+  keepalive_refs: Any = None,
+  batch_sizes: Any = None,
 ) -> Model:
   """Puts a MuJoCo model into JAX.
 
   Args:
     m: the model; it is copied.
-    impl: "warp" or None.
     device: where the leaves are put; JAX's default device if None.
+    impl: "warp" or None.
     gradient: how `step` is differentiated: "analytic", "fd" (central differences) or "none".
     autoreset: reset worlds whose state becomes bad (NaN, huge), as mj_step does.
+    graph_mode: ignored: every call replays a graph on buffers that stay.
+    keepalive_refs: ignored, as nothing outside JAX is referred to.
+    batch_sizes: ignored, as every leaf may get batch axes later.
 
   Returns:
     The Model.
@@ -52,6 +67,7 @@ def put_model(
     ValueError: for another `impl` or an unknown `gradient`.
   """
   _check_impl(impl)
+  _check_device(device)
   if not isinstance(m, mujoco.MjModel):
     raise TypeError(f"put_model takes a mujoco.MjModel, got {type(m).__name__}")
   if gradient not in _GRADIENTS:
@@ -81,8 +97,9 @@ def _sizes(spec: Spec, capacities: dict[str, int | None], mj_data: Any = None) -
 
 def make_data(
   m: Model | mujoco.MjModel,
-  impl: Any = None,
+  device: jax.Device | None = None,
   *,
+  impl: Any = None,
   nconmax: int | None = None,
   njmax: int | None = None,
   **capacities: int | None,
@@ -93,11 +110,13 @@ def make_data(
 
   Args:
     m: the model.
+    device: where the arrays are put; JAX's default device if None.
     impl: "warp" or None.
     nconmax: contacts of one world.
     njmax: constraint rows of one world.
     **capacities: `nccdmax`, `njmax_nnz`, `nvmax` for one world, `naconmax`, `naccdmax` for all
-      worlds together (instead of `nconmax`, `nccdmax`).
+      worlds together (instead of `nconmax`, `nccdmax`). `keepalive_refs`, `_full_compat` and
+      `dummy_arg_for_batching` of mujoco.mjx are ignored.
 
   Returns:
     The Data of one world.
@@ -106,11 +125,12 @@ def make_data(
     ValueError: for capacities that are negative, unknown or contradict one another.
   """
   _check_impl(impl)
+  _check_device(device)
   spec = m.spec if isinstance(m, Model) else Spec.of(m)
-  _check_capacities(capacities)
-  sizes = _sizes(spec, dict(nconmax=nconmax, njmax=njmax, **capacities))
+  sizes = _sizes(spec, dict(nconmax=nconmax, njmax=njmax, **_known(capacities)))
   data = at_default(spec, sizes)
-  return with_defaults_of(m, data) if isinstance(m, Model) else data
+  data = with_defaults_of(m, data) if isinstance(m, Model) else data
+  return data if device is None else jax.device_put(data, device)
 
 
 def at_default(spec: Spec, sizes: Sizes) -> Data:
@@ -153,8 +173,9 @@ def _springs_at_rest(m: Model) -> jax.Array:
 def put_data(
   m: mujoco.MjModel,
   d: mujoco.MjData,
-  impl: Any = None,
+  device: jax.Device | None = None,
   *,
+  impl: Any = None,
   nconmax: int | None = None,
   njmax: int | None = None,
   **capacities: int | None,
@@ -164,6 +185,7 @@ def put_data(
   Args:
     m: the model that `d` belongs to.
     d: the data.
+    device: where the arrays are put; JAX's default device if None.
     impl: "warp" or None.
     nconmax: contacts of one world.
     njmax: constraint rows of one world.
@@ -176,20 +198,25 @@ def put_data(
     ValueError: as `make_data`, or if `d` has more contacts or rows than the capacities.
   """
   _check_impl(impl)
-  _check_capacities(capacities)
-  sizes = _sizes(Spec.of(m), dict(nconmax=nconmax, njmax=njmax, **capacities), d)
+  _check_device(device)
+  sizes = _sizes(Spec.of(m), dict(nconmax=nconmax, njmax=njmax, **_known(capacities)), d)
   if d.ncon > sizes.nconmax:
     raise ValueError(f"the MjData has {d.ncon} contacts: pass nconmax={d.ncon} or more")
   if d.nefc > sizes.njmax:
     raise ValueError(f"the MjData has {d.nefc} constraint rows: pass njmax={d.nefc} or more")
-  return _from_mujoco(m, d, sizes)
+  data = _from_mujoco(m, d, sizes)
+  return data if device is None else jax.device_put(data, device)
 
 
-def _check_capacities(capacities: dict[str, Any]) -> None:
-  unknown = set(capacities) - set(Sizes._fields) - {"structure"}
+def _known(capacities: dict[str, Any]) -> dict[str, Any]:
+  """The capacities, without the arguments that are ignored."""
+  valid = set(Sizes._fields) - {"structure"}
+  unknown = set(capacities) - valid - _IGNORED
   if unknown:
-    valid = ", ".join(sorted(set(Sizes._fields) - {"structure"}))
-    raise ValueError(f"unknown capacity {', '.join(sorted(unknown))}; valid names are {valid}")
+    raise ValueError(
+      f"unknown capacity {', '.join(sorted(unknown))}; valid names are {', '.join(sorted(valid))}"
+    )
+  return {k: v for k, v in capacities.items() if k in valid}
 
 
 def _from_mujoco(m: mujoco.MjModel, d: mujoco.MjData, sizes: Sizes) -> Data:

@@ -12,6 +12,8 @@ import mujoco
 import numpy as np
 from flax import struct
 
+from mjx_warp_ffi.mjx import named
+from mjx_warp_ffi.mjx.enums import Impl
 from mjx_warp_ffi.mjx.spec import Spec
 from mjx_warp_ffi.mjx.warp import fields
 
@@ -136,6 +138,15 @@ class Model:
     except AttributeError:
       raise AttributeError(f"neither Model nor mujoco.MjModel has an attribute {name!r}") from None
 
+  @property
+  def impl(self) -> Impl:
+    """The implementation, as mujoco.mjx names it."""
+    return Impl.WARP
+
+  def bind(self, elements: Any = None) -> Any:
+    """Fields by name, `m.bind().body("torso").mass`, or of elements of an MjSpec: `named.bind`."""
+    return named.bind(self, elements, data=None)
+
   def shape_of(self, name: str) -> tuple[int, ...]:
     """Shape of a leaf of one model, without batch axes."""
     return leaf_shape(_MODEL_FIELDS[name], self.spec.mj_model)
@@ -210,6 +221,15 @@ class Data:
   ncon: Any
   warning: Any
   sizes: Any = struct.field(pytree_node=False)
+
+  @property
+  def impl(self) -> Impl:
+    """The implementation, as mujoco.mjx names it."""
+    return Impl.WARP
+
+  def bind(self, m: Model, elements: Any = None) -> Any:
+    """Fields by name, `d.bind(m).body("torso").xpos`, or of elements of an MjSpec."""
+    return named.bind(m, elements, data=self)
 
   def replace(self, **values: Any) -> Self:
     """A copy with some fields replaced, converted to the field's dtype.

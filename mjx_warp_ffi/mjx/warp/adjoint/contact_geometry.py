@@ -117,6 +117,8 @@ class ContactGeometry:
     self.dist = wp.zeros(d.naconmax, dtype=float, device=device)
     self.pos = wp.zeros(d.naconmax, dtype=wp.vec3, device=device)
     self.frame = wp.zeros(d.naconmax, dtype=wp.mat33, device=device)
+    for kernel in self._kernels():  # a capture cannot load modules
+      wp.load_module(kernel.module, device=device)
 
   def forward(self, geom_xpos: wp.array, geom_xmat: wp.array) -> None:
     """Computes the contacts that the pool holds, at the poses where they were found.
@@ -163,6 +165,11 @@ class ContactGeometry:
       constants = [self._pool, self._frozen]
       self._launch_adjoint(convex_contacts, constants, [Pool(), Frozen(), *grads_in], grads_out)
       self._launch(poison_unknown, [*constants, *grads_out, grad_geom_xpos])
+
+  def _kernels(self) -> list[wp.Kernel]:
+    kernels = [self._primitive] if self._primitive else []
+    kernels += [capsule_box_codes] if self._has_capsule_box else []
+    return kernels + ([classify_contacts, convex_contacts] if self._has_convex else [])
 
   def _outputs(self) -> list[wp.array]:
     return [self.dist, self.pos, self.frame]

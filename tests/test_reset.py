@@ -2,14 +2,14 @@
 
 import functools
 
+import helpers
 import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
-from mjx_warp_ffi import mjx
 
-import helpers
+from mjx_warp_ffi import mjx
 
 
 @functools.cache

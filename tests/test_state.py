@@ -1,13 +1,13 @@
 """State vectors against mj_getState and mj_setState."""
 
+import helpers
 import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
-from mjx_warp_ffi import mjx
 
-import helpers
+from mjx_warp_ffi import mjx
 
 _INTEGRATION = mujoco.mjtState.mjSTATE_INTEGRATION
 # A mocap body, an equality, a delayed motor with activation and user data: every kind of state.

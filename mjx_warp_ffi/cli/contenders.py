@@ -4,6 +4,7 @@ Each contender starts from the same states and runs the same number of steps in 
 so that it meets the same contacts.
 """
 
+import copy
 import dataclasses
 import functools
 import os
@@ -162,14 +163,51 @@ def ours(work: Workload, **options: Any) -> Prepared:
   Returns:
     The prepared contender.
   """
-  m = mjx.put_model(work.mj_model, **options)
-  d = mjx.make_data(m, nconmax=work.nconmax, njmax=work.njmax)
-  d = jax.vmap(lambda q: d.replace(qpos=q))(jnp.asarray(work.qpos))
+  m, d = _put(work, options)
   return prepare_scan(mjx.step, m, d=d, work=work)
 
 
+def _put(work: Workload, options: Mapping[str, Any]) -> tuple[mjx.Model, mjx.Data]:
+  m = mjx.put_model(work.mj_model, **options)
+  d = mjx.make_data(m, nconmax=work.nconmax, njmax=work.njmax)
+  return m, _batch(d, work)
+
+
+def _batch(d: Any, work: Workload) -> Any:
+  return jax.vmap(lambda qpos: d.replace(qpos=qpos))(jnp.asarray(work.qpos))
+
+
+def prepare_gradient(step: Callable, m: Any, *, d: Any, work: Workload) -> Prepared:
+  """Value and gradient of a rollout, for each world's controls and first velocities.
+
+  The loss is the squared length of the last positions and velocities; the states that the
+  backward pass needs are what `jax.grad` of a scan keeps.
+
+  Args:
+    step: `step(m, d) -> d` of one world.
+    m: its model.
+    d: its data, with a leading axis of worlds.
+    work: the workload.
+
+  Returns:
+    The prepared contender; its run returns the loss and the gradient.
+  """
+  vmapped = jax.vmap(step, in_axes=(None, 0))
+
+  @jax.jit
+  def run(m, d, inputs):
+    def loss(inputs):
+      start = d.replace(ctrl=inputs[0], qvel=inputs[1])
+      last = jax.lax.scan(lambda d, _: (vmapped(m, d), None), start, length=work.steps)[0]
+      return jnp.sum(jnp.square(last.qpos)) + jnp.sum(jnp.square(last.qvel))
+
+    return jax.value_and_grad(loss)(inputs)
+
+  return _compile(run, m, d, (d.ctrl, d.qvel))
+
+
 def ours_gradient(work: Workload, **options: Any) -> Prepared:
-  """Value and gradient of a rollout by `mjx.step`, for the controls and the first velocities.
+  """`prepare_gradient` of `mjx.step`.
 
   Args:
     work: the workload.
@@ -178,21 +216,35 @@ def ours_gradient(work: Workload, **options: Any) -> Prepared:
   Returns:
     The prepared contender.
   """
-  m = mjx.put_model(work.mj_model, **options)
-  d = mjx.make_data(m, nconmax=work.nconmax, njmax=work.njmax)
-  d = jax.vmap(lambda q: d.replace(qpos=q))(jnp.asarray(work.qpos))
-  step = jax.vmap(mjx.step, in_axes=(None, 0))
+  m, d = _put(work, options)
+  return prepare_gradient(mjx.step, m, d=d, work=work)
+
+
+def ours_rollout_gradient(work: Workload, *, checkpoint_every: int | None = None) -> Prepared:
+  """Value and gradient by `mjx.rollout`, for the controls of every step.
+
+  Args:
+    work: the workload.
+    checkpoint_every: what `mjx.rollout` is given.
+
+  Returns:
+    The prepared contender.
+  """
+  m, d = _put(work, {})
+  rollout = functools.partial(
+    mjx.rollout, substeps=work.substeps, checkpoint_every=checkpoint_every
+  )
 
   @jax.jit
-  def run(inputs):
-    def loss(inputs):
-      start = d.replace(ctrl=inputs[0], qvel=inputs[1])
-      last = jax.lax.scan(lambda d, _: (step(m, d), None), start, length=work.steps)[0]
+  def run(m, d, ctrl):
+    def loss(ctrl):
+      last = jax.vmap(rollout, in_axes=(None, 0, 0))(m, d, ctrl)[1]
       return jnp.sum(jnp.square(last.qpos)) + jnp.sum(jnp.square(last.qvel))
 
-    return jax.value_and_grad(loss)(inputs)
+    return jax.value_and_grad(loss)(ctrl)
 
-  return _compile(run, (d.ctrl, d.qvel))
+  ctrl = jnp.zeros((work.worlds, work.steps // work.substeps, work.mj_model.nu), jnp.float32)
+  return _compile(run, m, d, ctrl)
 
 
 def mjwarp(work: Workload) -> Prepared:
@@ -229,8 +281,22 @@ def peer(work: Workload, *, impl: str) -> Prepared:
   """
   pool = None if work.nconmax is None else max(work.nconmax * work.worlds, 1)
   step, m, d = peers.make(work.mj_model, impl, naconmax=pool, njmax=work.njmax)
-  qpos = jnp.asarray(work.qpos)
-  return prepare_scan(step, m, d=jax.vmap(lambda q: d.replace(qpos=q))(qpos), work=work)
+  return prepare_scan(step, m, d=_batch(d, work), work=work)
+
+
+def peer_gradient(work: Workload) -> Prepared:
+  """`prepare_gradient` of mujoco-mjx's step in JAX, with one solver iteration.
+
+  JAX has no reverse mode through the `while_loop` that more iterations take.
+
+  Raises:
+    ToolError: it is not installed, or refuses the model.
+  """
+  mj_model = copy.copy(work.mj_model)
+  mj_model.opt.iterations = 1
+  mj_model.opt.ls_iterations = min(mj_model.opt.ls_iterations, 4)
+  step, m, d = peers.make(mj_model, "jax", naconmax=None, njmax=None)
+  return prepare_gradient(step, m, d=_batch(d, work), work=work)
 
 
 def c_mujoco(work: Workload) -> Prepared:
@@ -260,4 +326,12 @@ CONTENDERS: dict[str, Callable[[Workload], Prepared]] = {
   "mujoco-mjx warp": functools.partial(peer, impl="warp"),
   "mujoco-mjx jax": functools.partial(peer, impl="jax"),
   "C MuJoCo": c_mujoco,
+}
+GRADIENTS: dict[str, Callable[[Workload], Prepared]] = {
+  "rollout alone": ours,
+  "gradient by scan": ours_gradient,
+  "gradient by mjx.rollout": ours_rollout_gradient,
+  "gradient by checkpoints": functools.partial(ours_rollout_gradient, checkpoint_every=10),
+  "differences": functools.partial(ours_gradient, gradient="fd"),
+  "mujoco-mjx jax (1 iteration)": peer_gradient,
 }

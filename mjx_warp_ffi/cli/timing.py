@@ -154,7 +154,7 @@ def show(rows: Sequence[Row], console: rich.console.Console) -> None:
   for model in dict.fromkeys(row.model for row in rows):
     out = rich.table.Table(title=model, box=rich.box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for name in HEADER[1:]:
-      out.add_column(name, justify="right" if name else "left", no_wrap=True)
+      out.add_column(name, justify="right" if name else "left", no_wrap=bool(name))
     mine = [row for row in rows if row.model == model]
     for row in mine:
       if not row.note:

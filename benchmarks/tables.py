@@ -1,0 +1,63 @@
+"""What the tables have in common: arguments, the loop over models and batch sizes, the output."""
+
+import argparse
+import pathlib
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+
+import rich.console
+
+from mjx_warp_ffi.cli import common, contenders, timing
+
+Contenders = Mapping[str, Callable[[contenders.Workload], contenders.Prepared]]
+
+
+def run_table(name: str, doc: str | None, *, known: Contenders, defaults: dict[str, object]) -> int:
+  """Times contenders on models and batch sizes, prints the table and saves it.
+
+  Args:
+    name: of the table and its files.
+    doc: the help.
+    known: the contenders to choose from.
+    defaults: of the arguments.
+
+  Returns:
+    The exit status.
+  """
+  parser = common.make_parser(f"benchmarks/{name}.py", doc)
+  add = parser.add_argument
+  add("--models", help="names or files, with commas")
+  add("--worlds", help="batch sizes, with commas")
+  add("--steps", type=common.positive, help="steps in a timed call")
+  add("--rounds", type=common.positive, default=7, help="timed calls of each contender")
+  add("--contenders", help=f"of: {', '.join(known)}")
+  add("--out", type=pathlib.Path, help=f"a folder for {name}.json and {name}.md")
+  parser.set_defaults(**defaults)
+  return common.run_tool(lambda argv: _run(parser.parse_args(argv), name, known=known), None)
+
+
+def _run(args: argparse.Namespace, name: str, *, known: Contenders) -> int:
+  names = args.contenders.split(",")
+  unknown = [each for each in names if each not in known]
+  if unknown:
+    raise common.ToolError(f"no contender {', '.join(unknown)}; there are: {', '.join(known)}")
+  command = shlex.join(["python", *sys.argv])
+  console = rich.console.Console(highlight=False)
+  rows = []
+  with common.make_progress(console) as progress:
+    for model in args.models.split(","):
+      mj_model = common.load_model(model)
+      for worlds in map(common.positive, args.worlds.split(",")):
+        work = contenders.make_workload(mj_model, worlds, steps=args.steps)
+        rows += timing.time_side_by_side(
+          {each: known[each] for each in names},
+          work,
+          model=model,
+          rounds=args.rounds,
+          progress=progress,
+        )
+        if args.out:  # after each workload: a long table that is stopped keeps what it has
+          timing.save(rows, command, stem=args.out / name)
+  timing.show(rows, console)
+  return 0

@@ -1,0 +1,35 @@
+"""The tables of benchmarks/ run, at a small size, and keep their outcome."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from helpers import ROOT
+
+SMALL = ["--models", "cartpole", "--worlds", "1,2", "--steps", "4", "--rounds", "1"]
+
+
+def run(name, *arguments):
+  command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), *arguments]
+  return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+  ("name", "contenders"),
+  [("step", "mjwarp captured,mjx_warp_ffi"), ("gradient", "rollout alone,gradient by scan")],
+)
+def test_a_table_is_printed_and_saved(tmp_path, name, contenders):
+  done = run(name, *SMALL, "--contenders", contenders, "--out", str(tmp_path))
+  assert done.returncode == 0, done.stderr
+  rows = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))["rows"]
+  assert [row["contender"] for row in rows] == 2 * contenders.split(",")
+  assert all(row["microseconds"] > 0 for row in rows), rows
+  assert "cartpole" in done.stdout
+  assert (tmp_path / f"{name}.md").read_text(encoding="utf-8").count("| cartpole |") == 4
+
+
+def test_an_unknown_contender_is_named():
+  done = run("step", "--contenders", "gazebo")
+  assert done.returncode == 2
+  assert "no contender gazebo; there are: mjx_warp_ffi" in done.stderr.replace("\n", " ")

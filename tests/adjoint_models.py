@@ -24,7 +24,7 @@ SMOOTH = """<mujoco><option timestep="0.004"><flag contact="disable"/></option><
 
 ACTUATED = """<mujoco><option timestep="0.004"><flag contact="disable"/></option><worldbody>
   <site name="w0" pos="-.3 .1 1.1"/>
-  <body pos="0 0 1" quat=".9 .1 .2 .3">
+  <body name="base" pos="0 0 1" quat=".9 .1 .2 .3">
     <joint name="s" type="slide" axis="1 1 0" stiffness="7" damping=".4" armature=".2"/>
     <joint name="b" type="ball" pos=".1 .05 -.02" damping="3" armature=".1"/>
     <geom type="box" size=".1 .2 .3" pos=".05 .1 0"/>
@@ -32,11 +32,11 @@ ACTUATED = """<mujoco><option timestep="0.004"><flag contact="disable"/></option
     <body pos=".2 0 .3">
       <joint name="s2" type="slide" axis="0 .3 1" ref=".05" stiffness="3 1 2" damping="1 2 3"/>
       <geom type="capsule" size=".05 .2" euler="30 0 0"/>
-      <body pos="-.2 .1 .3" gravcomp=".4"><joint name="h" axis="0 .3 1" damping="2"/>
+      <body name="arm" pos="-.2 .1 .3" gravcomp=".4"><joint name="h" axis="0 .3 1" damping="2"/>
         <joint name="h2" axis="1 0 .1" pos="0 .1 .1"/><geom type="box" size=".05 .1 .2"/>
         <site name="sb" pos=".02 .1 .2" euler="0 20 30"/>
         <body pos=".1 .1 0" euler="0 40 0"><joint name="h3" axis="0 1 0"/>
-          <geom type="sphere" size=".1"/><site name="sc" pos=".1 0 .1"/></body></body></body>
+          <geom name="ball" type="sphere" size=".1"/><site name="sc" pos=".1 0 .1"/></body></body></body>
   </body>
   <body pos="1 0 0"><joint name="fr" type="free" damping=".3 .1 .1"/>
     <geom type="capsule" size=".1 .3" pos=".1 0 0"/>
@@ -60,7 +60,7 @@ ACTUATED = """<mujoco><option timestep="0.004"><flag contact="disable"/></option
     <general joint="h3" dyntype="integrator" gainprm=".6" actlimited="true" actrange="-2 2"/>
     <general tendon="sp" dyntype="filterexact" dynprm=".03" gainprm="4" actearly="true"/>
     <general site="sf" gear=".3 .1 0 .02 .05 .01" gainprm="1"/>
-    <general site="sb" refsite="sa" gear=".3 .1 .2 .2 .5 .1" gainprm="1" biastype="affine"
+    <general name="ref" site="sb" refsite="sa" gear=".3 .1 .2 .2 .5 .1" gainprm="1" biastype="affine"
       biasprm="0 -2 -.3"/>
     <general joint="b" gear=".3 .1 .2" gainprm="1" biastype="affine" biasprm="0 -2 -.3"/>
     <general jointinparent="b" gear=".3 .1 .2" gainprm="1" biastype="affine" biasprm="0 -2 0"/>
@@ -158,3 +158,22 @@ WRAPPED = """<mujoco><option timestep="0.004"><flag contact="disable"/></option>
       <geom geom="ring" sidesite="within"/><site site="r1"/></spatial>
   </tendon>
   <actuator><general tendon="inside" gainprm="2 1 .3" gaintype="affine"/></actuator></mujoco>"""
+
+# For ACTUATED: a sensor of every kind that has a rule.
+SENSORS = """<sensor>
+  <jointpos joint="h"/><jointvel joint="s2"/><ballquat joint="b"/><ballangvel joint="b"/>
+  <tendonpos tendon="sp"/><tendonvel tendon="sp" cutoff=".01"/><actuatorpos actuator="ref"/>
+  <actuatorvel actuator="ref"/>
+  <framepos objtype="site" objname="sb"/>
+  <framepos objtype="body" objname="arm" reftype="site" refname="sa"/>
+  <framequat objtype="xbody" objname="arm" reftype="body" refname="base"/>
+  <framexaxis objtype="geom" objname="ball"/>
+  <framezaxis objtype="site" objname="sc" reftype="geom" refname="ball"/>
+  <framelinvel objtype="site" objname="sc" reftype="body" refname="base"/>
+  <frameangvel objtype="body" objname="arm" reftype="site" refname="sf"/>
+  <framelinvel objtype="body" objname="arm"/>
+  <velocimeter site="sb"/><gyro site="sc"/><magnetometer site="sa"/>
+  <subtreecom body="base"/><subtreelinvel body="arm"/><subtreeangmom body="base"/>
+  <accelerometer site="sb"/><framelinacc objtype="geom" objname="ball"/>
+  <frameangacc objtype="site" objname="sf"/><clock/>
+</sensor></mujoco>"""

@@ -38,6 +38,8 @@ class Oracle:
       getattr(d, name)[:] = x
     mujoco.mj_forward(self.m, d)
     qacc = d.qacc.copy()
+    mujoco.mj_subtreeVel(self.m, d)
+    reports = {k: getattr(d, k).copy() for k in self.cotangents if k not in OUTPUTS}
     if self.integrate:
       d.qacc_warmstart[:] = qacc
       mujoco.mj_step(self.m, d)
@@ -46,7 +48,8 @@ class Oracle:
       out = dict(qpos=d.qpos, qvel=d.qvel, act=d.act, qacc=qacc)
     else:
       out = dict(qacc=qacc)
-    return sum(float(np.sum(self.cotangents[k] * v)) for k, v in out.items())
+    out |= reports
+    return sum(float(np.sum(self.cotangents[k].ravel() * v.ravel())) for k, v in out.items())
 
   def along(self, change, eps: float = 1e-6) -> float:
     """The derivative of the scalar along change(eps), which sets the inputs and undoes them."""

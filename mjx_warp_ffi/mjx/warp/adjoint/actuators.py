@@ -132,7 +132,9 @@ def _slope(a: Actuators, world: int, i: int, length: float, velocity: float, x: 
 
 
 @functools.cache
-def actuator_power_kernel(fields, implicit: bool, clamp_ctrl: bool, integrate: bool) -> wp.Kernel:
+def actuator_power_kernel(
+  fields, implicit: bool, clamp_ctrl: bool, integrate: bool, reported: bool
+) -> wp.Kernel:
   """Force times rate, and the next activation or its rate; a thread per world and actuator."""
 
   @wp.kernel(module="unique")
@@ -143,6 +145,7 @@ def actuator_power_kernel(fields, implicit: bool, clamp_ctrl: bool, integrate: b
     rates: Rates,
     saturated: wp.array2d[float],
     cot_act: wp.array2d[float],
+    cot_force: wp.array2d[float],
     power: wp.array2d[float],
   ):
     world, i = wp.tid()
@@ -181,6 +184,8 @@ def actuator_power_kernel(fields, implicit: bool, clamp_ctrl: bool, integrate: b
     if d >= 0:
       open = 1.0 - saturated[world, d]
     p = p + force * rates.fields[wp.static(fields.m), world, i]
+    if wp.static(reported):
+      p = p + force * cot_force[world, i]
     if wp.static(implicit):
       xs = x
       if j < 0:
@@ -247,7 +252,9 @@ def record(step, rates: Rates) -> None:
     outputs = [saturated, step.sweep.slices[fields.m]]
     step.before_sweep.append((mask_saturated, (tape.nworld, m.nv), inputs, outputs))
   clamp = not m.opt.disableflags & DisableBit.CLAMPCTRL
-  kernel = actuator_power_kernel(fields, step.implicitfast, clamp, step.integrate)
+  forces = step.cotangents.get("actuator_force")
+  reported = forces is not None
+  kernel = actuator_power_kernel(fields, step.implicitfast, clamp, step.integrate, reported)
   cotangent = step.cotangents["act" if step.integrate else "act_dot"]
-  inputs = [actuators, x["act"], x["ctrl"], rates, saturated, cotangent]
+  inputs = [actuators, x["act"], x["ctrl"], rates, saturated, cotangent, forces or saturated]
   tape.power(kernel, (tape.nworld, m.nactuator), inputs=inputs)

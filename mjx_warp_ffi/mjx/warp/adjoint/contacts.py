@@ -14,7 +14,7 @@ from mujoco_warp._src.types import ConeType, ConstraintState, ContactType, vec5
 from mjx_warp_ffi.mjx.warp.adjoint import materials
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rows import QUADRATIC, Rows, regularisation
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import mul, point_velocity, rotate
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import matrix, mul, point_velocity, rotate
 
 CONE = int(ConstraintState.CONE)
 CONSTRAINT = int(ContactType.CONSTRAINT)
@@ -68,11 +68,7 @@ def geom_pose(
   local = geoms.geom_pos[world % geoms.geom_pos.shape[0], g]
   xpos[world, g] = nodes.xpos[world, n] + rotate(q, local)
   q = mul(q, geoms.geom_quat[world % geoms.geom_quat.shape[0], g])
-  # the columns are the axes
-  x = rotate(q, wp.vec3(1.0, 0.0, 0.0))
-  y = rotate(q, wp.vec3(0.0, 1.0, 0.0))
-  z = rotate(q, wp.vec3(0.0, 0.0, 1.0))
-  xmat[world, g] = wp.mat33(x[0], y[0], z[0], x[1], y[1], z[1], x[2], y[2], z[2])
+  xmat[world, g] = matrix(q)
 
 
 @wp.func

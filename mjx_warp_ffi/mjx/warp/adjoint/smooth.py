@@ -269,7 +269,7 @@ def record(step) -> None:
   tape, m, x, second = step.tape, step.m, step.inputs, step.implicit is not None
   flags = m.opt.disableflags
   passive = (flags & _PASSIVE) != _PASSIVE
-  inertia = tape.struct(
+  inertia = step.inertia = tape.struct(
     Inertia,
     **step.leaves(*[f"body_{f}" for f in "mass inertia ipos iquat gravcomp".split()]),
     gravity=step.leaf("opt.gravity"),

@@ -49,6 +49,15 @@ def unrotate(q: wp.quat, x: wp.vec3) -> wp.vec3:
 
 
 @wp.func
+def matrix(q: wp.quat) -> wp.mat33:
+  """The rotation matrix of a unit quaternion: its columns are the axes."""
+  x = rotate(q, wp.vec3(1.0, 0.0, 0.0))
+  y = rotate(q, wp.vec3(0.0, 1.0, 0.0))
+  z = rotate(q, wp.vec3(0.0, 0.0, 1.0))
+  return wp.mat33(x[0], y[0], z[0], x[1], y[1], z[1], x[2], y[2], z[2])
+
+
+@wp.func
 def vec_at(x: wp.array2d[float], world: int, i: int) -> wp.vec3:
   """Three numbers of a row."""
   return wp.vec3(x[world, i], x[world, i + 1], x[world, i + 2])

@@ -18,8 +18,10 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   contacts,
   integrate,
   nodes,
+  outputs,
   rates,
   rows,
+  sensors,
   smooth,
   solve,
   supported,
@@ -31,7 +33,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape
 
 STATE = ("qpos", "qvel", "act", "ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat")
 OUTPUTS = ("qpos", "qvel", "act", "time", "qacc")  # of a step
-RATES = ("qacc", "act_dot")  # of `forward`
+RATES = ("qpos", "qvel", "act", "time", "qacc", "act_dot")  # of `forward`: some pass through
 
 
 class StageAdjoint:
@@ -65,16 +67,17 @@ class StageAdjoint:
     *,
     d: mjw.Data,
     wrt: tuple[str, ...] = (),
+    outputs: tuple[str, ...] = (),
     integrate: bool = True,
     world_fastest: bool | None = None,
   ):
     """See the class."""
-    supported.check(mjm, m, d=d)
+    supported.check(mjm, m, wrt=wrt, outputs=outputs)
     device = d.qpos.device
     if world_fastest is None:
       world_fastest = device.is_cuda
     self.mjm, self.m, self.d, self.wrt = mjm, m, d, wrt
-    self.integrate = integrate
+    self.integrate, self._outputs = integrate, outputs
     with wp.ScopedDevice(device):
       self.tape = Tape(d.nworld, device, world_fastest=world_fastest)
       self._allocate()
@@ -103,10 +106,14 @@ class StageAdjoint:
     for name in self.wrt:
       self.inputs[name] = self.tape.twin(supported.parameter(m, name))
     names = OUTPUTS if self.integrate else RATES
+    names = dict.fromkeys((*names, *self._outputs))
     self.cotangents = {name: wp.zeros_like(getattr(d, name)) for name in names}
+    self._early = "sensordata" in names and sensors.has_accelerations(self.mjm)
     vector = (d.nworld, m.nv)
     self.before_sweep = []  # launches that need the virtual velocities
-    self._ma, self._next_qacc, self._g = (wp.zeros(vector, dtype=float) for _ in range(3))
+    self._ma, self._next_qacc, self._g, self._extra = (
+      wp.zeros(vector, dtype=float) for _ in range(4)
+    )
 
   def constant(self, x: np.ndarray) -> wp.array:
     """An array of the topology, int or float."""
@@ -121,20 +128,29 @@ class StageAdjoint:
     """Model fields by their names without "opt."."""
     return {name.removeprefix("opt."): self.leaf(name) for name in names}
 
+  def reports(self, names: tuple[str, ...]) -> list[tuple[wp.array, wp.array | None]]:
+    """These fields of the workspace with their cotangents, or nothing if none has one."""
+    pairs = [(getattr(self.d, name), self.cotangents.get(name)) for name in names]
+    return pairs if any(cotangent is not None for _, cotangent in pairs) else []
+
   def _record(self) -> None:
     tape, x = self.tape, self.inputs
-    frames = tape.struct(
+    self._qacc = tape.twin(self.d.qacc) if self._early else self.d.qacc
+    frames = self.frames = tape.struct(
       nodes.Frames, **self.leaves("body_pos", "body_quat", "jnt_pos", "jnt_axis", "qpos0")
     )
     self.state = tape.struct(
       nodes.State,
       qpos=x["qpos"],
       qvel=x["qvel"],
-      qacc=self.d.qacc,
+      qacc=self._qacc,
       mocap_pos=x["mocap_pos"],
       mocap_quat=x["mocap_quat"],
     )
     self.sweep = nodes.Sweep(self.mjm, tape, frames=frames, state=self.state, fields=self.fields)
+    if self._early:
+      sensors.record_accelerations(self)
+      self._early_count = tape.count
     smooth.record(self)
     names = ("site_pos", "site_quat")
     self.sites = tape.struct(rates.Sites, site_bodyid=self.m.site_bodyid, **self.leaves(*names))
@@ -150,6 +166,9 @@ class StageAdjoint:
         welds.record(self, made, equalities)
       if self.geometry:
         contacts.record(self, made)
+    outputs.record(self)
+    if "sensordata" in self.cotangents:
+      sensors.record(self)
 
   def _make_integration(self) -> integrate.Integration:
     m, d = self.m, self.d
@@ -166,6 +185,12 @@ class StageAdjoint:
     with wp.ScopedDevice(self.d.qpos.device):
       self.tape.clear()
       self._recompute()
+      if self._early:
+        # sensors of acceleration are outputs of the solve: their cotangents join that of qacc
+        self.tape.forward(self._early_count)
+        self.tape.backward(self._early_count)
+        wp.copy(self._extra, self._qacc.grad)
+        self.tape.clear()
       self._solve()
       for kernel, dim, inputs, outputs in self.before_sweep:
         wp.launch(kernel, dim, inputs=inputs, outputs=outputs)
@@ -194,6 +219,9 @@ class StageAdjoint:
     m, d, f, coords = self.m, self.d, self.fields, self.sweep.slices
     vector = (d.nworld, m.nv)
     g = self.cotangents["qacc"]
+    if self._early:
+      wp.launch(integrate.add, vector, inputs=[g, self._extra], outputs=[self._extra])
+      g = self._extra
     if self.integrate:
       grads = [self.gradients["qpos"], self.gradients["qvel"]]
       kernel = integrate.integrate_adjoint
@@ -211,6 +239,9 @@ class StageAdjoint:
         wp.launch(integrate.subtract, vector, inputs=inputs, outputs=[coords[f.z]])
       wp.launch(integrate.add, vector, inputs=[self._g, g], outputs=[self._g])
       g = self._g
+    else:
+      for name in ("qpos", "qvel", "act"):
+        wp.copy(self.gradients[name], self.cotangents[name])
     self.newton.solve(g, coords[f.w])
     self.newton.polish()
     self.newton.solve_again(coords[f.w])

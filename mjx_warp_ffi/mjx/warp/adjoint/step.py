@@ -4,6 +4,7 @@ import mujoco
 import mujoco_warp as mjw
 from mujoco_warp._src.types import IntegratorType
 
+from mjx_warp_ffi.mjx.warp.adjoint.outputs import REPORTS as REPORTS
 from mjx_warp_ffi.mjx.warp.adjoint.runge_kutta import RungeKuttaAdjoint
 from mjx_warp_ffi.mjx.warp.adjoint.stage import OUTPUTS as OUTPUTS
 from mjx_warp_ffi.mjx.warp.adjoint.stage import RATES as RATES
@@ -24,6 +25,7 @@ class StepAdjoint:
     d: the workspace.
     wrt: names of model fields that get a gradient too ("body_mass", "opt.gravity", ...), one row
       per row of the field: with one row, the sum over worlds. `supported.PARAMETERS` has them all.
+    outputs: names of outputs besides those, of `REPORTS`, that have a cotangent too.
     integrate: whether the outputs are those of `step`, `OUTPUTS`, or of `forward`, `RATES`.
     world_fastest: the layout of the intermediate arrays; by default that which suits the device.
 
@@ -42,13 +44,22 @@ class StepAdjoint:
     *,
     d: mjw.Data,
     wrt: tuple[str, ...] = (),
+    outputs: tuple[str, ...] = (),
     integrate: bool = True,
     world_fastest: bool | None = None,
   ):
     """See the class."""
     several = integrate and m.opt.integrator == IntegratorType.RK4
+    if several and outputs:
+      raise NotImplementedError(f"no gradient from {', '.join(outputs)} of a step of RK4")
     self.stage = StageAdjoint(
-      mjm, m, d=d, wrt=wrt, integrate=integrate and not several, world_fastest=world_fastest
+      mjm,
+      m,
+      d=d,
+      wrt=wrt,
+      outputs=outputs,
+      integrate=integrate and not several,
+      world_fastest=world_fastest,
     )
     self._adjoint = RungeKuttaAdjoint(m, self.stage) if several else self.stage
     self.cotangents = self._adjoint.cotangents

@@ -16,7 +16,34 @@ from mujoco_warp._src.types import (
   TrnType,
 )
 
+from mjx_warp_ffi.mjx.warp.adjoint import sensors
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry import ContactGeometry
+from mjx_warp_ffi.mjx.warp.adjoint.outputs import REPORTS
+
+
+def _named(prefix: str, names: str) -> set[str]:
+  return {f"{prefix}{name}" for name in names.split()}
+
+
+# Model fields that can have a gradient. Of an axis or a quaternion it is that of one of length one.
+# `body_invweight0`, `dof_invweight0`, `tendon_invweight0`, `tendon_length0` and `actuator_acc0` are
+# derived constants: the gradients of what they come from hold them fixed.
+PARAMETERS = frozenset(
+  _named("body_", "pos quat ipos iquat mass inertia gravcomp invweight0")
+  | _named("jnt_", "pos axis stiffness stiffnesspoly solref solimp range margin")
+  | _named("dof_", "armature damping dampingpoly solref solimp frictionloss invweight0")
+  | _named("geom_", "pos quat size friction solref solimp solmix")
+  | _named("pair_", "friction solref solreffriction solimp")
+  | _named("site_", "pos quat")
+  | _named("eq_", "data solref solimp")
+  | _named("tendon_", "stiffness stiffnesspoly lengthspring damping dampingpoly armature range")
+  | _named("tendon_", "margin frictionloss solref_lim solimp_lim solref_fri solimp_fri")
+  | _named("tendon_", "invweight0 length0")
+  | _named("actuator_", "gear cranklength dynprm gainprm biasprm actrange forcerange ctrlrange")
+  | _named("actuator_", "acc0 lengthrange armature damping dampingpoly")
+  | _named("opt.", "gravity timestep impratio_invsqrt")
+  | {"qpos0", "qpos_spring"}
+)
 
 _MESSAGE = "no analytic gradient for: {}. Differences have one: gradient='fd'"
 _INTEGRATORS = (IntegratorType.EULER, IntegratorType.IMPLICITFAST, IntegratorType.RK4)
@@ -155,8 +182,23 @@ def _tendons(m: mjw.Model) -> Iterator[str]:
     yield "damping or armature of actuators on tendons"
 
 
-def check(mjm: mujoco.MjModel, m: mjw.Model, *, d: mjw.Data) -> None:
-  """Raises NotImplementedError if the model has a feature without a rule."""
+def check(
+  mjm: mujoco.MjModel,
+  m: mjw.Model,
+  *,
+  wrt: tuple[str, ...] = (),
+  outputs: tuple[str, ...] = (),
+) -> None:
+  """Raises NotImplementedError if the model, a wanted parameter or an output has no rule."""
+  unknown = sorted(set(outputs) - set(REPORTS))
+  if unknown:
+    raise NotImplementedError(f"no gradient from {', '.join(unknown)}; have {', '.join(REPORTS)}")
+  unknown = sorted(set(wrt) - PARAMETERS)
+  if unknown:
+    names = ", ".join(sorted(PARAMETERS))
+    raise NotImplementedError(f"no gradient with respect to {', '.join(unknown)}; have {names}")
   found = list(_features(mjm, m))
+  if "sensordata" in outputs:
+    found += sensors.unsupported(mjm)
   if found:
     raise NotImplementedError(_MESSAGE.format(", ".join(found)))

@@ -164,6 +164,22 @@ class Tape:
     adjoint = self._adjoint_of(inputs)
     self._steps.append(_Launch(kernel, dim, inputs, [place], adjoint, [seed], False))
 
+  def output(self, kernel: wp.Kernel, *, inputs: Sequence, outputs: Sequence) -> None:
+    """Records the adjoint alone of a kernel that writes outputs.
+
+    Args:
+      kernel: writes one row of every output a world.
+      inputs: its inputs.
+      outputs: pairs of an array that has the shape of the output, and its cotangent or None.
+    """
+    arrays, seeds = [x for x, _ in outputs], [x for _, x in outputs]
+    step = _Launch(kernel, arrays[0].shape, inputs, arrays, self._adjoint_of(inputs), seeds, False)
+    self._steps.append(step)
+
+  def field(self, struct: Any, name: str) -> Any:
+    """What a struct made here holds, or will hold after `finish()`."""
+    return self._structs[id(struct)][2][name]
+
   def _adjoint_of(self, inputs: Sequence[Any]) -> list[Any]:
     return [self._structs[id(x)][1] if id(x) in self._structs else None for x in inputs]
 
@@ -195,17 +211,22 @@ class Tape:
     assert self.flat is not None
     self.flat.zero_()
 
-  def forward(self) -> None:
-    """Runs the recorded launches in their order."""
-    for step in self._steps:
+  @property
+  def count(self) -> int:
+    """How many launches are recorded."""
+    return len(self._steps)
+
+  def forward(self, count: int | None = None) -> None:
+    """Runs the recorded launches in their order, or the first of them."""
+    for step in self._steps[:count]:
       if isinstance(step, _Launch):
         step.run(adjoint=False)
       elif step[0] is not None:
         step[0]()
 
-  def backward(self) -> None:
-    """Runs the adjoints of the recorded launches in reverse."""
-    for step in reversed(self._steps):
+  def backward(self, count: int | None = None) -> None:
+    """Runs the adjoints of the recorded launches, or of the first of them, in reverse."""
+    for step in reversed(self._steps[:count]):
       if isinstance(step, _Launch):
         step.run(adjoint=True)
       elif step[1] is not None:

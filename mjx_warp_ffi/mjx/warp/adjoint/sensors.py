@@ -1,0 +1,360 @@
+"""Cotangents of sensordata: positions and velocities of joints and frames, and accelerations.
+
+A sensor is a function of the nodes at the state before the step. Those of accelerations depend on
+qacc too, so their adjoint runs before the solves as well: see `StageAdjoint`.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+
+import mujoco
+import numpy as np
+import warp as wp
+from mujoco_warp._src.types import CamLightType, DataType, ObjType, SensorType
+
+from mjx_warp_ffi.mjx.warp.adjoint import outputs
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, State, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, make_rates
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
+  conj,
+  mul,
+  point_acceleration,
+  point_velocity,
+  rotate,
+  unit_at,
+  unrotate,
+  vec_at,
+)
+
+JOINTPOS, JOINTVEL = int(SensorType.JOINTPOS), int(SensorType.JOINTVEL)
+BALLQUAT, BALLANGVEL = int(SensorType.BALLQUAT), int(SensorType.BALLANGVEL)
+TENDONPOS, TENDONVEL = int(SensorType.TENDONPOS), int(SensorType.TENDONVEL)
+ACTUATORPOS, ACTUATORVEL = int(SensorType.ACTUATORPOS), int(SensorType.ACTUATORVEL)
+FRAMEPOS, FRAMEQUAT = int(SensorType.FRAMEPOS), int(SensorType.FRAMEQUAT)
+FRAMEXAXIS, FRAMEYAXIS = int(SensorType.FRAMEXAXIS), int(SensorType.FRAMEYAXIS)
+FRAMEZAXIS = int(SensorType.FRAMEZAXIS)
+FRAMELINVEL, FRAMEANGVEL = int(SensorType.FRAMELINVEL), int(SensorType.FRAMEANGVEL)
+FRAMELINACC, FRAMEANGACC = int(SensorType.FRAMELINACC), int(SensorType.FRAMEANGACC)
+VELOCIMETER, GYRO = int(SensorType.VELOCIMETER), int(SensorType.GYRO)
+ACCELEROMETER, MAGNETOMETER = int(SensorType.ACCELEROMETER), int(SensorType.MAGNETOMETER)
+SUBTREECOM, SUBTREELINVEL = int(SensorType.SUBTREECOM), int(SensorType.SUBTREELINVEL)
+SUBTREEANGMOM, CLOCK = int(SensorType.SUBTREEANGMOM), int(SensorType.CLOCK)
+
+_JOINTS = (JOINTPOS, JOINTVEL, BALLQUAT, BALLANGVEL)
+_RATES = (TENDONPOS, TENDONVEL, ACTUATORPOS, ACTUATORVEL)
+_FRAMES = (FRAMEPOS, FRAMEQUAT, FRAMEXAXIS, FRAMEYAXIS, FRAMEZAXIS, FRAMELINVEL, FRAMEANGVEL)
+_FRAMES += (VELOCIMETER, GYRO, MAGNETOMETER)
+_ACCELERATIONS = (FRAMELINACC, FRAMEANGACC, ACCELEROMETER)
+_SUBTREES = (SUBTREECOM, SUBTREELINVEL, SUBTREEANGMOM)
+# INSIDESITE is a step function: its derivative is zero
+_CONSTANT = (int(SensorType.INSIDESITE),)
+_KNOWN = (*_JOINTS, *_RATES, *_FRAMES, *_ACCELERATIONS, *_SUBTREES, *_CONSTANT, CLOCK)
+
+_REAL, _POSITIVE = int(DataType.REAL), int(DataType.POSITIVE)
+_BODY, _XBODY = int(ObjType.BODY), int(ObjType.XBODY)
+_GEOM, _SITE, _CAMERA = int(ObjType.GEOM), int(ObjType.SITE), int(ObjType.CAMERA)
+
+
+def unsupported(mjm: mujoco.MjModel) -> Iterator[str]:
+  """Names of the sensors of a model whose data have no rule."""
+  for kind in sorted(set(mjm.sensor_type.tolist()) - set(_KNOWN)):
+    yield f"sensor {SensorType(kind).name}"
+  pairs = ((mjm.sensor_objtype, mjm.sensor_objid), (mjm.sensor_reftype, mjm.sensor_refid))
+  for types, ids in pairs:
+    cameras = ids[(types == _CAMERA) & (ids >= 0)]
+    if np.any(mjm.cam_mode[cameras] != int(CamLightType.FIXED)):
+      yield "sensors of cameras that track"
+
+
+@wp.struct
+class Sensors:
+  """What each sensor measures."""
+
+  which: wp.array[int]
+  type: wp.array[int]
+  datatype: wp.array[int]
+  objtype: wp.array[int]
+  objid: wp.array[int]
+  reftype: wp.array[int]
+  refid: wp.array[int]
+  adr: wp.array[int]
+  dim: wp.array[int]
+  cutoff: wp.array[float]
+  jnt_qposadr: wp.array[int]
+  jnt_dofadr: wp.array[int]
+  magnetic: wp.array[wp.vec3]
+  gravity: wp.array[wp.vec3]
+
+
+@wp.struct
+class Objects:
+  """Frames fixed to bodies: model fields."""
+
+  body_ipos: wp.array2d[wp.vec3]
+  body_iquat: wp.array2d[wp.quat]
+  geom_bodyid: wp.array[int]
+  geom_pos: wp.array2d[wp.vec3]
+  geom_quat: wp.array2d[wp.quat]
+  site_bodyid: wp.array[int]
+  site_pos: wp.array2d[wp.vec3]
+  site_quat: wp.array2d[wp.quat]
+  cam_bodyid: wp.array[int]
+  cam_pos: wp.array2d[wp.vec3]
+  cam_quat: wp.array2d[wp.quat]
+
+
+@wp.func
+def _weigh(s: Sensors, world: int, k: int, x: wp.vec4, cot: wp.array2d[float]) -> float:
+  """The cotangent of a sensor times its value, without the components at the cutoff."""
+  p = wp.float32(0.0)
+  cutoff = s.cutoff[k]
+  kind = s.datatype[k]
+  for i in range(4):
+    if i < s.dim[k]:
+      free = cutoff <= 0.0 or (kind != _REAL and kind != _POSITIVE)
+      free = free or (kind == _REAL and x[i] > -cutoff and x[i] < cutoff)
+      free = free or (kind == _POSITIVE and x[i] < cutoff)
+      if free:
+        p += cot[world, s.adr[k] + i] * x[i]
+  return p
+
+
+@wp.func
+def _vec4(x: wp.vec3) -> wp.vec4:
+  return wp.vec4(x[0], x[1], x[2], 0.0)
+
+
+@wp.func
+def _local(o: Objects, world: int, kind: int, i: int):
+  """The body of an object, and its frame in that of the body."""
+  body = i
+  pos = wp.vec3(0.0)
+  quat = wp.quat(1.0, 0.0, 0.0, 0.0)
+  if kind == _BODY:
+    pos = o.body_ipos[world % o.body_ipos.shape[0], i]
+    quat = o.body_iquat[world % o.body_iquat.shape[0], i]
+  elif kind == _GEOM:
+    body = o.geom_bodyid[i]
+    pos = o.geom_pos[world % o.geom_pos.shape[0], i]
+    quat = o.geom_quat[world % o.geom_quat.shape[0], i]
+  elif kind == _SITE:
+    body = o.site_bodyid[i]
+    pos = o.site_pos[world % o.site_pos.shape[0], i]
+    quat = o.site_quat[world % o.site_quat.shape[0], i]
+  elif kind == _CAMERA:
+    body = o.cam_bodyid[i]
+    pos = o.cam_pos[world % o.cam_pos.shape[0], i]
+    quat = o.cam_quat[world % o.cam_quat.shape[0], i]
+  elif kind != _XBODY:
+    body = 0
+  return body, pos, quat
+
+
+@wp.func
+def _axis(kind: int) -> wp.vec3:
+  """The axis that a frame sensor reports."""
+  x = wp.vec3(1.0, 0.0, 0.0)
+  if kind == FRAMEYAXIS:
+    x = wp.vec3(0.0, 1.0, 0.0)
+  elif kind == FRAMEZAXIS:
+    x = wp.vec3(0.0, 0.0, 1.0)
+  return x
+
+
+@wp.kernel(module="unique")
+def frame_power(
+  s: Sensors,
+  o: Objects,
+  tree: Tree,
+  nodes: Nodes,
+  cot: wp.array2d[float],
+  power: wp.array2d[float],
+):
+  """Positions and velocities of frames, a thread per world and sensor of that kind."""
+  world, it = wp.tid()
+  k = s.which[it]
+  kind = s.type[k]
+  body, local, turn = _local(o, world, s.objtype[k], s.objid[k])
+  n = tree.of_body[body]
+  r = rotate(nodes.xquat[world, n], local)
+  x = nodes.xpos[world, n] + r
+  q = mul(nodes.xquat[world, n], turn)
+  f = nodes.vel[world, n]
+  v = point_velocity(f, r)
+  om = wp.spatial_top(f)
+  y = wp.vec4(0.0)
+  if kind == VELOCIMETER:
+    y = _vec4(unrotate(q, v))
+  elif kind == GYRO:
+    y = _vec4(unrotate(q, om))
+  elif kind == MAGNETOMETER:
+    y = _vec4(unrotate(q, s.magnetic[world % s.magnetic.shape[0]]))
+  else:
+    x1 = wp.vec3(0.0)
+    q1 = wp.quat(1.0, 0.0, 0.0, 0.0)
+    if s.refid[k] >= 0:
+      body1, local1, turn1 = _local(o, world, s.reftype[k], s.refid[k])
+      n1 = tree.of_body[body1]
+      r1 = rotate(nodes.xquat[world, n1], local1)
+      x1 = nodes.xpos[world, n1] + r1
+      q1 = mul(nodes.xquat[world, n1], turn1)
+      f1 = nodes.vel[world, n1]
+      v = v - point_velocity(f1, r1) - wp.cross(wp.spatial_top(f1), x - x1)
+      om = om - wp.spatial_top(f1)
+    if kind == FRAMEPOS:
+      y = _vec4(unrotate(q1, x - x1))
+    elif kind == FRAMEQUAT:
+      z = mul(conj(q1), q)
+      y = wp.vec4(z[0], z[1], z[2], z[3])
+    elif kind == FRAMELINVEL:
+      y = _vec4(unrotate(q1, v))
+    elif kind == FRAMEANGVEL:
+      y = _vec4(unrotate(q1, om))
+    else:
+      y = _vec4(unrotate(q1, rotate(q, _axis(kind))))
+  power[world, it] = _weigh(s, world, k, y, cot)
+
+
+@wp.kernel(module="unique")
+def acceleration_power(
+  s: Sensors,
+  o: Objects,
+  tree: Tree,
+  nodes: Nodes,
+  cot: wp.array2d[float],
+  power: wp.array2d[float],
+):
+  """Accelerations of frames; gravity counts as an acceleration upwards."""
+  world, it = wp.tid()
+  k = s.which[it]
+  kind = s.type[k]
+  body, local, turn = _local(o, world, s.objtype[k], s.objid[k])
+  n = tree.of_body[body]
+  r = rotate(nodes.xquat[world, n], local)
+  fa = nodes.acc[world, n]
+  y = _vec4(wp.spatial_top(fa))
+  if kind != FRAMEANGACC:
+    a = point_acceleration(fa, wp.spatial_top(nodes.vel[world, n]), r)
+    a = a - s.gravity[world % s.gravity.shape[0]]
+    if kind == ACCELEROMETER:
+      a = unrotate(mul(nodes.xquat[world, n], turn), a)
+    y = _vec4(a)
+  power[world, it] = _weigh(s, world, k, y, cot)
+
+
+@wp.kernel(module="unique")
+def joint_power(
+  s: Sensors,
+  state: State,
+  tendons: Rates,
+  actuators: Rates,
+  cot: wp.array2d[float],
+  power: wp.array2d[float],
+):
+  """Coordinates and velocities of joints, tendons and actuators."""
+  world, it = wp.tid()
+  k = s.which[it]
+  kind = s.type[k]
+  i = s.objid[k]
+  y = wp.vec4(0.0)
+  if kind == JOINTPOS:
+    y = wp.vec4(state.qpos[world, s.jnt_qposadr[i]], 0.0, 0.0, 0.0)
+  elif kind == JOINTVEL:
+    y = wp.vec4(state.qvel[world, s.jnt_dofadr[i]], 0.0, 0.0, 0.0)
+  elif kind == BALLQUAT:
+    q = unit_at(state.qpos, world, s.jnt_qposadr[i])
+    y = wp.vec4(q[0], q[1], q[2], q[3])
+  elif kind == BALLANGVEL:
+    y = _vec4(vec_at(state.qvel, world, s.jnt_dofadr[i]))
+  elif kind == TENDONPOS:
+    y = wp.vec4(tendons.length[world, i], 0.0, 0.0, 0.0)
+  elif kind == TENDONVEL:
+    y = wp.vec4(tendons.velocity[world, i], 0.0, 0.0, 0.0)
+  elif kind == ACTUATORPOS:
+    y = wp.vec4(actuators.length[world, i], 0.0, 0.0, 0.0)
+  elif kind == ACTUATORVEL:
+    y = wp.vec4(actuators.velocity[world, i], 0.0, 0.0, 0.0)
+  power[world, it] = _weigh(s, world, k, y, cot)
+
+
+@wp.kernel(module="unique")
+def subtree_power(
+  s: Sensors,
+  com: wp.array2d[wp.vec3],
+  linvel: wp.array2d[wp.vec3],
+  angmom: wp.array2d[wp.vec3],
+  cot: wp.array2d[float],
+  power: wp.array2d[float],
+):
+  """Centres of mass, their velocities, and angular momenta."""
+  world, it = wp.tid()
+  k = s.which[it]
+  i = s.objid[k]
+  x = com[world, i]
+  if s.type[k] == SUBTREELINVEL:
+    x = linvel[world, i]
+  elif s.type[k] == SUBTREEANGMOM:
+    x = angmom[world, i]
+  power[world, it] = _weigh(s, world, k, _vec4(x), cot)
+
+
+def _struct(step) -> tuple[Callable[..., Sensors], Objects]:
+  """A maker of `Sensors`, which lacks `which`, and the frames of a `StageAdjoint`."""
+  m, tape = step.m, step.tape
+  names = "type datatype objtype objid reftype refid adr dim cutoff".split()
+  gravity = m.opt.gravity
+  if m.opt.disableflags & int(mujoco.mjtDisableBit.mjDSBL_GRAVITY):
+    gravity = wp.zeros_like(gravity)
+  fixed = {name: getattr(m, f"sensor_{name}") for name in names}
+  fixed |= dict(jnt_qposadr=m.jnt_qposadr, jnt_dofadr=m.jnt_dofadr, magnetic=m.opt.magnetic)
+  bodies = {f: getattr(m, f) for f in ("geom_bodyid", "site_bodyid", "cam_bodyid")}
+  leaves = ("body_ipos", "body_iquat", "geom_pos", "geom_quat", "site_pos", "site_quat")
+  cameras = {f: getattr(m, f) for f in ("cam_pos", "cam_quat")}
+  objects = tape.struct(Objects, **bodies, **cameras, **step.leaves(*leaves))
+  gravity = step.leaf("opt.gravity") if gravity is m.opt.gravity else gravity
+  return functools.partial(tape.struct, Sensors, **fixed, gravity=gravity), objects
+
+
+def has_accelerations(mjm: mujoco.MjModel) -> bool:
+  """Whether sensors of a model depend on qacc."""
+  return bool(np.isin(mjm.sensor_type, _ACCELERATIONS).any())
+
+
+def _which(step, kinds: tuple[int, ...]) -> np.ndarray:
+  return np.flatnonzero(np.isin(step.mjm.sensor_type, kinds))
+
+
+def record_accelerations(step) -> None:
+  """Records the sensors of acceleration, right after the sweep."""
+  make, objects = _struct(step)
+  which = _which(step, _ACCELERATIONS)
+  sensors = make(which=step.constant(which))
+  nodes = [step.sweep.tree, step.sweep.nodes]
+  inputs = [sensors, objects, *nodes, step.cotangents["sensordata"]]
+  step.tape.power(acceleration_power, (step.tape.nworld, len(which)), inputs=inputs)
+
+
+def record(step) -> None:
+  """Records the other sensors, after tendons and actuators."""
+  tape, sweep, cot = step.tape, step.sweep, step.cotangents["sensordata"]
+  make, objects = _struct(step)
+  which = _which(step, _FRAMES)
+  if len(which):
+    inputs = [make(which=step.constant(which)), objects, sweep.tree, sweep.nodes, cot]
+    tape.power(frame_power, (tape.nworld, len(which)), inputs=inputs)
+  which = _which(step, _JOINTS + _RATES)
+  if len(which):
+    none = make_rates(tape, sweep.fields.count, 1)
+    inputs = [make(which=step.constant(which)), step.state, step.tendon_rates or none]
+    inputs += [step.actuator_rates or none, cot]
+    tape.power(joint_power, (tape.nworld, len(which)), inputs=inputs)
+  which = _which(step, _SUBTREES)
+  if len(which):
+    shape = step.m.nbody
+    com, inputs = outputs.record_centres(step)
+    linvel, angmom = (tape.array(shape, dtype=wp.vec3) for _ in range(2))
+    results = [linvel, angmom, tape.array(shape, dtype=wp.spatial_vector)]
+    dim = (tape.nworld, shape)
+    tape.launch(outputs.subtree_velocity, dim, inputs=[*inputs, com], outputs=results)
+    inputs = [make(which=step.constant(which)), com, linvel, angmom, cot]
+    tape.power(subtree_power, (tape.nworld, len(which)), inputs=inputs)

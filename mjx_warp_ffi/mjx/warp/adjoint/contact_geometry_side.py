@@ -115,7 +115,7 @@ def clipped_candidate(side: Side, s: Surfaces, v: wp.vec3, how: int) -> Feature:
       return facing(side.geom, s, side.data, v, side.n, how != CUT)
     if how == VERTEX:
       return nearest_vertex(side.geom, s, side.data, v)
-    return nearest_edge(side.geom, s, side.data, v, side.n)
+    return nearest_edge(side.geom, s, side.data, v, zero)  # across n or not
   if (kind == _CAPSULE or kind == _CYLINDER) and how == VERTEX:
     return simple_feature(EDGE, wp.vec3(0.0, 0.0, side_of(v[2])), up, zero)
   if (kind == _CAPSULE or kind == _CYLINDER) and how == CUT:

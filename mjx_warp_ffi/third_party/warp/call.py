@@ -24,7 +24,7 @@ class Call:
   @property
   def ordinal(self) -> int:
     """XLA's process-local device ordinal; eight virtual CPU devices have eight."""
-    if _only_device(self.platform):
+    if only_device(self.platform):
       return 0
     return xla_ffi.get_device_ordinal(self.frame[xla_ffi.API], self.frame[xla_ffi.CTX])
 
@@ -56,7 +56,7 @@ class Call:
 
 
 @functools.cache
-def _only_device(platform: str) -> bool:
+def only_device(platform: str) -> bool:
   """Returns whether a platform has one device; asking XLA for the ordinal takes a microsecond."""
   devices = jax.local_devices(backend=platform.lower())
   return [device.local_hardware_id for device in devices] == [0]

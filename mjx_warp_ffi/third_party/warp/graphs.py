@@ -149,8 +149,8 @@ class StagedNone(_StagedBase):
   """Copies and body are launched anew in every call."""
 
   def _capture(self) -> Callable[[int], None]:
-    gather = Graph(self._device, self._copies.gather)
-    scatter = Graph(self._device, self._copies.scatter)
+    parts = (self._copies.gather, self._copies.scatter)
+    gather, scatter = (Graph(self._device, part) for part in parts)
 
     def launch(stream: int) -> None:
       gather.replay(stream)

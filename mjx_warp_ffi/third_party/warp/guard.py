@@ -73,26 +73,35 @@ class SharedLock:
 _bodies = SharedLock()
 
 
-def body(device: wp.Device, stream: int, *, alone: bool = False) -> AbstractContextManager:
+def body(
+  device: wp.Device, stream: int, *, alone: bool = False, waits: bool = True
+) -> AbstractContextManager:
   """Makes a device and stream current for a body and keeps other bodies from changing them.
 
   Args:
     device: The device to run on.
     stream: The CUDA stream handle; ignored on the CPU.
     alone: Keep every other body out. Needed when the body may load modules or is captured.
+    waits: Whether the body may wait for the device.
   """
   if not alone and device.is_cpu and runtime.default_device().is_cpu:
     return _bodies.shared
-  return _alone(device, stream)
+  return _alone(device, stream, waits=alone or waits)
+
+
+def launching(device: wp.Device) -> AbstractContextManager:
+  """Keeps a launch on the CPU, with its device given, out of a capture in another thread."""
+  return _bodies.shared if device.is_cpu else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
-def _alone(device: wp.Device, stream: int) -> Iterator[None]:
+def _alone(device: wp.Device, stream: int, *, waits: bool) -> Iterator[None]:
   if device.is_cpu:
     with _bodies.exclusive(), wp.ScopedDevice(device):
       yield
     return
-  _settle(device, stream)
+  if waits:
+    _settle(device, stream)
   with (
     _bodies.exclusive(),
     wp.ScopedStream(call_lib.external_stream(device, stream), sync_enter=False),
@@ -123,5 +132,5 @@ def _settle(device: wp.Device, stream: int) -> None:
   A body that synchronises while it holds the guard would otherwise wait for a collective whose
   other half sits in a thread that waits for the guard.
   """
-  if wp.get_cuda_device_count() > 1 and not runtime.is_capturing(stream):
+  if not call_lib.only_device("CUDA") and not runtime.is_capturing(stream):
     wp.synchronize_stream(call_lib.external_stream(device, stream))

@@ -45,18 +45,18 @@ class _Direct:
 
   ordered = False
 
-  def __init__(self, body: Callable[..., None], statics: dict, bound: binding.Binding):
-    self._body = body
+  def __init__(self, owner: "FfiCallable", statics: dict, bound: binding.Binding):
+    self._body = owner.run_body
     self._statics = statics
     self._bound = bound
+    self._modules = owner.modules
+    self._waits = owner.graph_mode == GraphMode.NONE
     self._loaded = False
-    # A graph that XLA captured does not keep the modules of its kernels loaded.
-    self._modules: set = set()
 
   def __call__(self, pointers: bytes, stream: int) -> None:
     device = self._bound.device
     arrays = self._bound.arrays(pointers)
-    with guard.body(device, stream, alone=not self._loaded):
+    with guard.body(device, stream, alone=not self._loaded, waits=self._waits):
       if device.is_cuda and runtime.is_capturing(stream):
         with wp.ScopedCapture(external=True) as capture:
           self._body(arrays, self._statics)
@@ -71,8 +71,8 @@ class _ByAddress:
 
   ordered = True
 
-  def __init__(self, body: Callable[..., None], statics: dict, bound: binding.Binding):
-    self._body = body
+  def __init__(self, owner: "FfiCallable", statics: dict, bound: binding.Binding):
+    self._body = owner.run_body
     self._statics = statics
     self._bound = bound
     self._graph: graphs.Graph | None = None
@@ -98,6 +98,8 @@ class FfiCallable:
       _annotations(func), options.num_outputs, in_out_argnames=options.in_out_argnames
     )
     self.graph_mode = options.graph_mode
+    # A graph that XLA captured does not keep the modules of its kernels loaded.
+    self.modules: set[Any] = set()
     self.name = identity.NAMES.name("callable", func, owner=self, options=repr(options))
     self._dispatcher = dispatch.Dispatcher(
       self._build, by_pointer=self.graph_mode == GraphMode.WARP, maximum=graph_cache_max
@@ -155,16 +157,17 @@ class FfiCallable:
     )
     return call(*arrays, key=self.signature.encode(statics))
 
-  def _body(self, arrays: Sequence[wp.array], statics: dict[str, Any]) -> None:
+  def run_body(self, arrays: Sequence[wp.array], statics: dict[str, Any]) -> None:
+    """Calls the function with arrays and static values."""
     self.func(*self.signature.merge(arrays, statics))
 
   def _build(self, device: wp.Device, shapes: dispatch.Shapes) -> dispatch.Launcher:
     statics, _ = self.signature.decode(shapes.key)
     bound = binding.Binding(self.signature, device, inputs=shapes.inputs, outputs=shapes.outputs)
     if self.graph_mode in (GraphMode.NONE, GraphMode.JAX):
-      return _Direct(self._body, statics, bound)
+      return _Direct(self, statics, bound)
     if self.graph_mode == GraphMode.WARP:
-      return _ByAddress(self._body, statics, bound)
+      return _ByAddress(self, statics, bound)
     return self._staged(statics, bound)
 
   def _staged(self, statics: dict[str, Any], bound: binding.Binding) -> dispatch.Launcher:
@@ -175,7 +178,7 @@ class FfiCallable:
       inputs = [arg.name for arg in self.signature.array_inputs]
       outputs = [arg.name for arg in (*self.signature.in_outs, *self.signature.outputs)]
       work = graphs.Work(
-        lambda: self._body(arrays, statics),
+        lambda: self.run_body(arrays, statics),
         [fixed[name] if moving_in is None or name in moving_in else None for name in inputs],
         [fixed[name] if moving_out is None or name in moving_out else None for name in outputs],
         first_inputs=[fixed[name] for name in inputs] if moving_in else (),

@@ -51,6 +51,8 @@ class FfiKernel:
     self.plan = plan or kernel_launch.Plan(kernel, options.block_dim)
     described = f"{identity.kernel_options(kernel)} {options} {self.plan.kind}"
     self.name = identity.NAMES.name("kernel", kernel.func, owner=self, options=described)
+    # A graph that XLA captured does not keep the modules of its kernels loaded.
+    self._modules: set[Any] = set()
     handler = dispatch.Dispatcher(self._build)
     target.get_or_register(
       self.name, lambda: target.Target(self.name, handler, traits=target.CAPTURABLE)
@@ -102,9 +104,11 @@ class FfiKernel:
 
   def _build(self, device: wp.Device, shapes: dispatch.Shapes) -> dispatch.Launcher:
     statics, more = self.signature.decode(shapes.key)
-    return kernel_launch.KernelLauncher(
+    launcher = kernel_launch.KernelLauncher(
       self.plan, device, signature=self.signature, shapes=shapes, statics=statics, dims=more["dims"]
     )
+    self._modules.add(launcher.module)
+    return launcher
 
 
 def kernel_signature(kernel: wp.Kernel, options: KernelOptions) -> args_lib.Signature:

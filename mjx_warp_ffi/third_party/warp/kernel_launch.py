@@ -92,12 +92,18 @@ class KernelLauncher:
     if self._launch is None:  # an empty launch
       return
     handle = call_lib.external_stream(self._device, stream) if stream else None
-    if self._entries == 1:
-      self._launch.launch(handle)
-      return
-    for entry in range(self._entries):
-      self._point(entry)
-      self._launch.launch(handle)
+    with guard.launching(self._device):
+      if self._entries == 1:
+        self._launch.launch(handle)
+        return
+      for entry in range(self._entries):
+        self._point(entry)
+        self._launch.launch(handle)
+
+  @property
+  def module(self) -> Any:
+    """The loaded module of the kernel, None for an empty launch."""
+    return self._launch and self._launch.module_exec
 
   def _point(self, entry: int) -> None:
     """Sets the pointers of the recorded launch to those of a batch entry."""

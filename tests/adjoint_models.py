@@ -36,7 +36,8 @@ ACTUATED = """<mujoco><option timestep="0.004"><flag contact="disable"/></option
         <joint name="h2" axis="1 0 .1" pos="0 .1 .1"/><geom type="box" size=".05 .1 .2"/>
         <site name="sb" pos=".02 .1 .2" euler="0 20 30"/>
         <body pos=".1 .1 0" euler="0 40 0"><joint name="h3" axis="0 1 0"/>
-          <geom name="ball" type="sphere" size=".1"/><site name="sc" pos=".1 0 .1"/></body></body></body>
+          <geom name="ball" type="sphere" size=".1"/><site name="sc" pos=".1 0
+            .1"/></body></body></body>
   </body>
   <body pos="1 0 0"><joint name="fr" type="free" damping=".3 .1 .1"/>
     <geom type="capsule" size=".1 .3" pos=".1 0 0"/>
@@ -48,7 +49,8 @@ ACTUATED = """<mujoco><option timestep="0.004"><flag contact="disable"/></option
       <joint joint="h" coef="1"/><joint joint="h3" coef="-.7"/></fixed>
     <spatial name="sp" stiffness="20 1 2" damping=".5 .1 .2" springlength=".1 .3">
       <site site="w0"/><site site="sa"/><site site="sc"/></spatial>
-    <spatial name="pu" stiffness="3" armature=".2"><site site="w0"/><site site="sb"/><pulley divisor="2"/>
+    <spatial name="pu" stiffness="3" armature=".2"><site site="w0"/><site site="sb"/><pulley
+      divisor="2"/>
       <site site="sa"/><site site="sc"/></spatial>
   </tendon>
   <actuator>
@@ -60,7 +62,8 @@ ACTUATED = """<mujoco><option timestep="0.004"><flag contact="disable"/></option
     <general joint="h3" dyntype="integrator" gainprm=".6" actlimited="true" actrange="-2 2"/>
     <general tendon="sp" dyntype="filterexact" dynprm=".03" gainprm="4" actearly="true"/>
     <general site="sf" gear=".3 .1 0 .02 .05 .01" gainprm="1"/>
-    <general name="ref" site="sb" refsite="sa" gear=".3 .1 .2 .2 .5 .1" gainprm="1" biastype="affine"
+    <general name="ref" site="sb" refsite="sa" gear=".3 .1 .2 .2 .5 .1" gainprm="1"
+      biastype="affine"
       biasprm="0 -2 -.3"/>
     <general joint="b" gear=".3 .1 .2" gainprm="1" biastype="affine" biasprm="0 -2 -.3"/>
     <general jointinparent="b" gear=".3 .1 .2" gainprm="1" biastype="affine" biasprm="0 -2 0"/>

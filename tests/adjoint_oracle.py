@@ -47,7 +47,7 @@ class Oracle:
         qacc = d.qacc.copy()  # the mean over the stages
       out = dict(qpos=d.qpos, qvel=d.qvel, act=d.act, qacc=qacc)
     else:
-      out = dict(qacc=qacc)
+      out = dict(qpos=d.qpos, qvel=d.qvel, act=d.act, qacc=qacc)
     out |= reports
     return sum(float(np.sum(self.cotangents[k].ravel() * v.ravel())) for k, v in out.items())
 

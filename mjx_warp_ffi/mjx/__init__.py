@@ -5,6 +5,8 @@ from mjx_warp_ffi.mjx.batch import where as where
 from mjx_warp_ffi.mjx.capacity import capacity_peaks as capacity_peaks
 from mjx_warp_ffi.mjx.capacity import check_overflow as check_overflow
 from mjx_warp_ffi.mjx.capacity import suggest_sizes as suggest_sizes
+from mjx_warp_ffi.mjx.derivative import step_jvp as step_jvp
+from mjx_warp_ffi.mjx.derivative import transition_fd as transition_fd
 from mjx_warp_ffi.mjx.enums import BiasType as BiasType
 from mjx_warp_ffi.mjx.enums import CamLightType as CamLightType
 from mjx_warp_ffi.mjx.enums import ConeType as ConeType
@@ -34,6 +36,8 @@ from mjx_warp_ffi.mjx.io import put_model as put_model
 from mjx_warp_ffi.mjx.ray import ray as ray
 from mjx_warp_ffi.mjx.ray import ray_normal as ray_normal
 from mjx_warp_ffi.mjx.reset import reset as reset
+from mjx_warp_ffi.mjx.rollout import Trajectory as Trajectory
+from mjx_warp_ffi.mjx.rollout import rollout as rollout
 from mjx_warp_ffi.mjx.set_const import set_const as set_const
 from mjx_warp_ffi.mjx.stages import camlight as camlight
 from mjx_warp_ffi.mjx.stages import collision as collision
@@ -70,10 +74,10 @@ from mjx_warp_ffi.mjx.stages import transmission as transmission
 from mjx_warp_ffi.mjx.state import get_state as get_state
 from mjx_warp_ffi.mjx.state import set_state as set_state
 from mjx_warp_ffi.mjx.state import state_size as state_size
+from mjx_warp_ffi.mjx.support import ConstraintRows as ConstraintRows
 from mjx_warp_ffi.mjx.support import actuator_moment as actuator_moment
 from mjx_warp_ffi.mjx.support import apply_ft as apply_ft
 from mjx_warp_ffi.mjx.support import constraint_rows as constraint_rows
-from mjx_warp_ffi.mjx.support import ConstraintRows as ConstraintRows
 from mjx_warp_ffi.mjx.support import contact_force as contact_force
 from mjx_warp_ffi.mjx.support import deriv_smooth_vel as deriv_smooth_vel
 from mjx_warp_ffi.mjx.support import full_m as full_m

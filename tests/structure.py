@@ -32,6 +32,10 @@ UPSTREAM_SIGNATURES = frozenset(
     "transition_fd",  # mujoco
     "get_state",  # mujoco
     "set_state",  # mujoco
+    "rollout",  # mujoco.rollout
+    "step_jvp",  # jax.jvp, after the model and the data
+    "integrate",  # mj_integratePos
+    "difference",  # mj_differentiatePos
     "reset",  # mujoco_warp
     "rne",  # mujoco.mjx
     "where",  # jax.numpy

@@ -62,7 +62,7 @@ def transition_fd(
   for name in ("qpos", "qvel", "act", "ctrl"):
     if name not in inputs:
       continue  # the model has none
-    sizes = fd.step_sizes(m, inputs, name)
+    sizes = fd.step_sizes(m, inputs, name=name)
     sizes = sizes if eps is None else jnp.full_like(sizes, eps)
     limits = _room(m, inputs["ctrl"], sizes) if name == "ctrl" else (True, True)
     forwards = jnp.where(limits[0], sizes, 0)
@@ -117,12 +117,12 @@ def step_jvp(m: Model, d: Data, tangents: Mapping[str, Any]) -> tuple[Data, Data
     if given[name].size:
       direction[name] = given[name].ravel()
   ratios = [jnp.zeros(1)]
-  ratios += [jnp.abs(t) / fd.step_sizes(m, inputs, n) for n, t in direction.items()]
+  ratios += [jnp.abs(t) / fd.step_sizes(m, inputs, name=n) for n, t in direction.items()]
   most = jnp.max(jnp.concatenate(ratios))
   h = 1 / jnp.where(most > 0, most, 1)
 
   def at(scale: jax.Array) -> dict[str, jax.Array]:
-    return results(*fd.displaced(m, inputs, {n: scale * t for n, t in direction.items()}))
+    return results(*fd.displaced(m, inputs, amounts={n: scale * t for n, t in direction.items()}))
 
   out = jax.vmap(at)(jnp.stack([h, -h, jnp.zeros_like(h)]))
   here = with_results(d, {n: x[2] for n, x in out.items()})
@@ -139,7 +139,7 @@ def _is_float(x: jax.Array) -> bool:
 def _direction(m: Model, d: Data, name: str, x: Any) -> jax.Array:
   """A tangent, checked; that of qpos in the tangent space."""
   inputs = {n: getattr(d, n) for n in fields.STATE}
-  shape, x = fd.value_of(m, inputs, name).shape, jnp.asarray(x, jnp.float32)
+  shape, x = fd.value_of(m, inputs, name=name).shape, jnp.asarray(x, jnp.float32)
   if name == "qpos" and x.shape == (m.nv,) != shape:
     return x
   if x.shape != shape:

@@ -88,11 +88,7 @@ def rollout(
     ValueError: for a wrong shape of `ctrl`, an unknown output, or a count below one.
   """
   ctrl = jnp.asarray(ctrl, jnp.float32)
-  if ctrl.ndim != 2 or ctrl.shape[1] != m.nu:
-    raise ValueError(f"ctrl has shape {ctrl.shape}, expected (T, {m.nu}); batch with jax.vmap")
-  for name, value in (("substeps", substeps), ("checkpoint_every", checkpoint_every)):
-    if value is not None and (int(value) != value or value < 1):
-      raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+  _check(m, ctrl, substeps=substeps, checkpoint_every=checkpoint_every)
   record = _recorder(d, outputs)
   if not len(ctrl):
     return jax.tree.map(lambda x: jnp.zeros((0, *x.shape), x.dtype), record(d)), d
@@ -117,6 +113,14 @@ def rollout(
   final = control(state, ctrl[-1])
   last = jax.tree.map(lambda x: x[None], record(final))
   return jax.tree.map(lambda *x: jnp.concatenate(x), *rows, last), final
+
+
+def _check(m: Model, ctrl: jax.Array, **counts: int | None) -> None:
+  if ctrl.ndim != 2 or ctrl.shape[1] != m.nu:
+    raise ValueError(f"ctrl has shape {ctrl.shape}, expected (T, {m.nu}); batch with jax.vmap")
+  for name, value in counts.items():
+    if value is not None and (int(value) != value or value < 1):
+      raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
 
 
 def _state_of(d: Data) -> State:

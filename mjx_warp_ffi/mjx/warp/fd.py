@@ -56,7 +56,7 @@ class _Slot:
     return jnp.where(jnp.arange(self.size) == k - self.start, along, jnp.zeros_like(along))
 
 
-def step_sizes(m: Model, inputs: Arrays, name: str) -> jax.Array:
+def step_sizes(m: Model, inputs: Arrays, *, name: str) -> jax.Array:
   """Step sizes for the coordinates of an input or a Model leaf, flat; of qpos in tangent space."""
   relative = _relative_step(m, name)
   if name == "qpos":
@@ -131,7 +131,7 @@ def fd_vjp(
     ValueError: for an unknown name.
     TypeError: for a wanted array of integers.
   """
-  values = {name: value_of(m, inputs, name) for name in wanted}
+  values = {name: value_of(m, inputs, name=name) for name in wanted}
   dense = {n: ct for n, ct in cotangents.items() if jnp.issubdtype(jnp.result_type(ct), np.inexact)}
   moved = [n for n, x in values.items() if x.size and n not in _WITHOUT_EFFECT]
   gradients = {n: jnp.zeros_like(x) for n, x in values.items()}
@@ -142,7 +142,7 @@ def fd_vjp(
     terms = [jnp.sum((up[n] - down[n]) * ct) for n, ct in extra.items()]
     return jnp.sum(jnp.stack(terms))
 
-  steps = {name: step_sizes(m, inputs, name) for name in moved}
+  steps = {name: step_sizes(m, inputs, name=name) for name in moved}
   both = {name: (h, -h) for name, h in steps.items()}
   flat = quotients(results, power, m=m, inputs=inputs, steps=both, extra=dense)
   for slot in _slots(both):
@@ -153,7 +153,7 @@ def fd_vjp(
   return gradients
 
 
-def value_of(m: Model, inputs: Arrays, name: str) -> jax.Array:
+def value_of(m: Model, inputs: Arrays, *, name: str) -> jax.Array:
   """An input, or a leaf of Model, by its name.
 
   Raises:
@@ -227,7 +227,7 @@ def quotients(
       first, last = ({n: x[i] for n, x in moved.items()} for i in (0, 1))
     else:
       up, first = end(jnp.zeros((), int))
-      down, last = base, {s.name: value_of(m, inputs, s.name) for s in slots}
+      down, last = base, {s.name: value_of(m, inputs, name=s.name) for s in slots}
     length = sum(_length(m, s, k, first[s.name], last[s.name]) for s in slots)
     scale = jnp.where(length == 0, 0, 1 / jnp.where(length == 0, 1, length))
     return jax.tree.map(lambda x: x * scale, combine(up, down, extra))
@@ -240,14 +240,14 @@ def quotients(
   return _in_chunks(over, count, limit, worlds=())(*arrays)
 
 
-def displaced(m: Model, inputs: Arrays, amounts: Arrays) -> tuple[Model, Arrays]:
+def displaced(m: Model, inputs: Arrays, *, amounts: Arrays) -> tuple[Model, Arrays]:
   """The model and inputs with some arrays displaced by flat amounts; qpos in tangent space."""
   moved = {n: _displaced(m, inputs, n, x) for n, x in amounts.items()}
   return _replaced(m, inputs, moved)
 
 
 def _displaced(m: Model, inputs: Arrays, name: str, amounts: jax.Array) -> jax.Array:
-  x = value_of(m, inputs, name)
+  x = value_of(m, inputs, name=name)
   if name == "qpos":
     return tangent.integrate(m, x, amounts)
   return x + amounts.reshape(x.shape)

@@ -88,7 +88,9 @@ def batched(
 
   @over_worlds.def_vmap
   def rule(size: int, in_batched: list[bool], *args: jax.Array) -> tuple[Any, Any]:
-    nworld = next(x.shape[1 if b else 0] for x, b in zip(args[shared:], in_batched[shared:]))
+    nworld = next(
+      x.shape[1 if b else 0] for x, b in zip(args[shared:], in_batched[shared:], strict=True)
+    )
     folded, more = [], set(rows)
     for i, (x, is_batched) in enumerate(zip(args, in_batched, strict=True)):
       if i >= shared or i in rows:

@@ -87,7 +87,7 @@ class Computed:
     inputs = inputs_with(m, d, self.reads(m), rows=self.rows)
     extra = [_argument(a, v) for a, v in zip(self.arguments, args, strict=True)]
     signature = self._signature(m, d, inputs, extra)
-    values = [ffi.staged_leaf(m, leaf) for leaf in signature.leaves]
+    values = [fields.lookup(m, leaf) for leaf in signature.leaves]
     values += [x[None] for x in (*inputs.arrays.values(), *extra)]
 
     def over_worlds(rows: frozenset[int], arrays: batching.Arrays) -> batching.Arrays:

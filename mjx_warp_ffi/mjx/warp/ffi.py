@@ -163,7 +163,7 @@ class Staged:
   def results(self, m: Model, inputs: Inputs) -> dict[str, jax.Array]:
     """The results by field name, for inputs that were checked."""
     signature = _signature(m, inputs, self.name, tuple(self.outputs(m)))
-    args = [staged_leaf(m, leaf) for leaf in signature.leaves]
+    args = [fields.lookup(m, leaf) for leaf in signature.leaves]
     args += [inputs.arrays[field][None] for field in signature.inputs]
 
     def over_worlds(rows: frozenset[int], arrays: batching.Arrays) -> batching.Arrays:
@@ -221,13 +221,6 @@ def _signature(m: Model, inputs: Inputs, name: str, outputs: tuple[str, ...]) ->
   leaves = (f.name for f in fields.model_leaves() if 0 not in leaf_shape(f, mj_model))
   some = (n for n in outputs if 0 not in FIELDS[n].shape(extent))
   return Signature(name, tuple(leaves), tuple(inputs.arrays), tuple(some))
-
-
-def staged_leaf(m: Model, name: str) -> jax.Array:
-  """A leaf in the form that mujoco_warp holds."""
-  value = jnp.asarray(fields.lookup(m, name))
-  staging = fields.STAGED_AS.get(name)
-  return staging.convert(value) if staging else value
 
 
 def launch(

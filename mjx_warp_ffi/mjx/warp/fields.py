@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import jax.numpy as jnp
 import mujoco
 import numpy as np
 import warp as wp
 from mujoco_warp import Contact, Data, Model, Option
-
-_MINVAL = float(mujoco.mjMINVAL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,22 +62,9 @@ def field(name: str, sizes: tuple[str | int, ...], *, dtype: Any) -> Field:
 _ADDRESSES = ("_history", "_historyadr")
 
 
-@dataclasses.dataclass(frozen=True)
-class Staging:
-  """How a leaf becomes the array of mujoco_warp that holds it in another form."""
-
-  target: str
-  convert: Callable[[Any], Any]
-
-
-# mujoco_warp keeps 1/sqrt(impratio), and raises the tolerance to what float32 can reach.
-STAGED_AS = {
-  "opt.impratio": Staging(
-    "opt.impratio_invsqrt", lambda x: 1.0 / jnp.sqrt(jnp.maximum(x, np.float32(_MINVAL)))
-  ),
-  "opt.tolerance": Staging("opt.tolerance", lambda x: jnp.maximum(x, np.float32(1e-6))),
-}
-_LEAF_OF_TARGET = {s.target: leaf for leaf, s in STAGED_AS.items()}
+# Leaves that mujoco_warp holds in another form, which `kernels.convert_options` computes.
+CONVERTED = {"opt.impratio": "opt.impratio_invsqrt", "opt.tolerance": "opt.tolerance"}
+_LEAF_OF_TARGET = {target: leaf for leaf, target in CONVERTED.items()}
 
 
 @functools.cache

@@ -32,6 +32,14 @@ def _on_demand(spec: Spec, enableflags: int, postconstraint: bool) -> frozenset[
     left |= {"subtree_linvel", "subtree_angmom"}
   if not (postconstraint or m.sensor_rne_postconstraint):
     left |= {"cacc", "cfrc_int", "cfrc_ext"}
+  if "has_fluid" not in spec.switches:
+    left |= {"qfrc_fluid"}
+  if "flg_adhesion" not in spec.switches:
+    left |= {"qfrc_adhesion", "contact.adhesion"}
+  if "flg_surfacevel" not in spec.switches:
+    left |= {"contact.surfacevel"}
+  if not m.nflex:
+    left |= {"contact.flex", "contact.elem", "contact.vert"}
   return frozenset(left)
 
 
@@ -39,7 +47,8 @@ def _forward_outputs(m: Model) -> tuple[str, ...]:
   statics = m.opt.statics
   left = _on_demand(m.spec, statics.enableflags, statics.run_rne_postconstraint)
   left = left | INPUTS | INTEGRATED
-  return (*(f.name for f in fields.data_fields() if f.name not in left), *CONTACTS)
+  names = (*(f.name for f in fields.data_fields()), *CONTACTS)
+  return tuple(n for n in names if n not in left)
 
 
 def _step_outputs(m: Model) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from mujoco_warp._src import types as mjw_types
 from mjx_warp_ffi.mjx.warp import fields
 
 _MAXVAL = wp.constant(float(mujoco.mjMAXVAL))
+_MINVAL = wp.constant(float(mujoco.mjMINVAL))
 # Its square is beyond single precision, and the solver returns where it started from.
 _MAXFORCE = wp.constant(1e18)
 _IS_CONSTRAINT = wp.constant(int(mjw_types.ContactType.CONSTRAINT))
@@ -234,6 +235,31 @@ def _end(
   if n > peaks[_PEAK_WORLD]:
     wp.atomic_max(peaks, _PEAK_WORLD, n)
   overflow[world] = overflow[world] | bits
+
+
+@wp.kernel(enable_backward=False)
+def _convert_options(
+  impratio: wp.array[float],
+  tolerance: wp.array[float],
+  impratio_invsqrt: wp.array[float],
+  tolerance_out: wp.array[float],
+):
+  i = wp.tid()
+  if i < impratio.shape[0]:
+    impratio_invsqrt[i] = 1.0 / wp.sqrt(wp.max(impratio[i], _MINVAL))
+  if i < tolerance.shape[0]:
+    # what float32 can reach, as mujoco_warp's put_model does
+    tolerance_out[i] = wp.max(tolerance[i], 1.0e-6)
+
+
+def convert_options(m: mjw.Model, impratio: wp.array, tolerance: wp.array) -> None:
+  """Writes the options that mujoco_warp holds in another form than MuJoCo."""
+  wp.launch(
+    _convert_options,
+    dim=max(impratio.size, tolerance.size),
+    inputs=[impratio, tolerance],
+    outputs=[m.opt.impratio_invsqrt, m.opt.tolerance],
+  )
 
 
 class StaticGeoms:

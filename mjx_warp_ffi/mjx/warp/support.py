@@ -135,7 +135,7 @@ def _rays(w: Workspace, *arrays: wp.array, geoms: frozenset[int], ngeom: int) ->
   if "geom_group" not in w.memo:  # in the first run, which is not captured
     w.memo["geom_group"] = wp.array([g not in geoms for g in range(ngeom)], dtype=int)
     w.memo["bodyexclude"] = wp.full(pnt.shape[1], -1, dtype=int)
-  w.static_geoms.launch(w.m, w.d)
+  w.begin()
   m = dataclasses.replace(w.m, geom_group=w.memo["geom_group"])
   first_group = mjw_types.vec6(1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
   mjw.rays(m, w.d, pnt, vec, first_group, True, w.memo["bodyexclude"], dist, geomid, normal)

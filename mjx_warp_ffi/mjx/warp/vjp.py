@@ -22,7 +22,7 @@ from mjx_warp_ffi.mjx.types import Data, Model, with_results
 from mjx_warp_ffi.mjx.warp import batching, fd, fields
 from mjx_warp_ffi.mjx.warp.adjoint import supported
 from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, STATE, StepAdjoint
-from mjx_warp_ffi.mjx.warp.ffi import FIELDS, Inputs, Staged, check, digest, inputs_of, staged_leaf
+from mjx_warp_ffi.mjx.warp.ffi import FIELDS, Inputs, Staged, check, digest, inputs_of
 from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
 from mjx_warp_ffi.third_party.warp.program import Program, jax_program
 
@@ -274,7 +274,7 @@ def _gradients(
   wanted: Wanted, m: Model, inputs: Inputs, cotangents: Sequence[jax.Array]
 ) -> Results:
   """One backward call; `cotangents` are the solved acceleration and the cotangents."""
-  shared = [staged_leaf(m, n) for n in wanted.leaves]
+  shared = [fields.lookup(m, n) for n in wanted.leaves]
   own = [fields.lookup(m, n) for n in wanted.parameters]
   own += [inputs.arrays[n] for n in wanted.inputs]
   args = [_reverse_once(x) for x in (*shared, *(x[None] for x in (*own, *cotangents)))]
@@ -302,7 +302,7 @@ def _launch(wanted: Wanted, plan: Plan, arrays: batching.Arrays) -> batching.Arr
     outputs = [adjoint.gradients[n] for n in wanted.gradients]
 
     def body() -> None:
-      w.static_geoms.launch(w.m, w.d)
+      w.begin()
       adjoint.launch()
 
     return Program(tuple(inputs), tuple(outputs), body, keep=(w, adjoint))

@@ -63,7 +63,9 @@ class Workspace:
     mj_model = plan.spec.mj_model
     self.m = _make_model(plan)
     self.d = _make_data(plan)
-    self.static_geoms = kernels.StaticGeoms(mj_model)
+    converted = {n: lookup(self.m, target) for n, target in fields.CONVERTED.items()}
+    self._raw = {n: wp.zeros_like(x) for n, x in converted.items()}
+    self._static_geoms = kernels.StaticGeoms(mj_model)
     self.contacts = kernels.WorldContacts(self.d, plan.sizes.nconmax)
     self.watch = kernels.Watch(
       self.d, self.contacts, peaks_of(plan.spec.structure, self.d.qpos.device.alias)
@@ -75,8 +77,7 @@ class Workspace:
 
   def leaf(self, name: str) -> wp.array:
     """The array that holds a leaf of Model."""
-    staging = fields.STAGED_AS.get(name)
-    return lookup(self.m, staging.target if staging else name)
+    return self._raw[name] if name in self._raw else lookup(self.m, name)
 
   def field(self, name: str) -> wp.array:
     """The array that holds a field of Data, or of its contacts under `contact.`."""
@@ -85,10 +86,15 @@ class Workspace:
     own = {"ncon": self.contacts.ncon, "warning": self.watch.warning}
     return own[name] if name in own else getattr(self.d, name)
 
+  def begin(self) -> None:
+    """Brings what follows from the leaves up to date; can be captured."""
+    kernels.convert_options(self.m, self._raw["opt.impratio"], self._raw["opt.tolerance"])
+    self._static_geoms.launch(self.m, self.d)
+
   def run(self, function: Callable[[mjw.Model, mjw.Data], None]) -> None:
     """Runs a function of mujoco_warp and what belongs around it; can be captured."""
     self.watch.begin()
-    self.static_geoms.launch(self.m, self.d)
+    self.begin()
     if self._rows_need_rates and not _collides(self.m, self.d):
       mjw.kinematics(self.m, self.d)
       mjw.com_pos(self.m, self.d)
@@ -137,8 +143,7 @@ def _make_model(plan: Plan) -> mjw.Model:
     or np.any(mj_model.actuator_biastype == mujoco.mjtBias.mjBIAS_AFFINE)
   )
   for name in plan.batched:
-    staging = fields.STAGED_AS.get(name)
-    path = staging.target if staging else name
+    path = fields.CONVERTED.get(name, name)
     old = lookup(m, path)
     rows = wp.empty((plan.nworld, *old.shape[1:]), dtype=old.dtype)
     owner = m.opt if path.startswith("opt.") else m

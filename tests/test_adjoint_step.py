@@ -42,17 +42,14 @@ def load(text: str, **options) -> mujoco.MjModel:
 class Case:
   """The adjoint of a model in a few random states, and its oracle in each."""
 
-  def __init__(self, m, states, *, integrate=True, wrt=(), outputs=(), njmax=80, nconmax=30):
+  def __init__(self, m, states, *, integrate=True, wrt=(), outputs=(), polish=None, njmax=120):
     rng = np.random.default_rng(1)
     self.m, self.states, self.wrt, self.integrate = m, states, wrt, integrate
     n = len(states)
     self.model = mjw.put_model(m)
-    self.d, self.forward = (
-      mjw.make_data(m, nworld=n, njmax=njmax, nconmax=nconmax) for _ in range(2)
-    )
-    self.adjoint = StepAdjoint(
-      m, self.model, d=self.d, wrt=wrt, outputs=outputs, integrate=integrate
-    )
+    self.d, self.forward = (mjw.make_data(m, nworld=n, njmax=njmax, nconmax=30) for _ in range(2))
+    options = dict(wrt=wrt, outputs=outputs, integrate=integrate, polish=polish)
+    self.adjoint = StepAdjoint(m, self.model, d=self.d, **options)
     self.cotangents = [
       {
         k: rng.normal(size=getattr(self.d, k).numpy().shape[1:])
@@ -207,7 +204,7 @@ def test_limits_friction_and_equalities_have_the_gradient_of_differences(jacobia
 @pytest.mark.parametrize("cone", [mujoco.mjtCone.mjCONE_PYRAMIDAL, mujoco.mjtCone.mjCONE_ELLIPTIC])
 def test_contacts_have_the_gradient_of_differences(cone, condim):
   m = load(models.CONTACTS.format(condim=condim), cone=cone, impratio=2.0)
-  case = Case(m, settled_states(m), njmax=120, wrt=CONTACTS)
+  case = Case(m, settled_states(m), wrt=CONTACTS)
   case.adjoint.launch()
   assert case.d.nacon.numpy()[0] > 10
   case.check(STIFF, names=("qpos", "qvel", "qfrc_applied"))
@@ -236,7 +233,7 @@ def test_sensors_have_the_gradient_of_differences():
 
 def test_a_captured_launch_replays_with_other_inputs():
   m = load(models.CONTACTS.format(condim=3))
-  case = Case(m, settled_states(m), njmax=120)
+  case = Case(m, settled_states(m))
   case.adjoint.launch()
   with wp.ScopedCapture(case.d.qpos.device) as capture:
     case.adjoint.launch()
@@ -250,7 +247,7 @@ def test_a_captured_launch_replays_with_other_inputs():
 
 def test_both_layouts_of_the_intermediate_arrays_agree():
   m = load(models.CONTACTS.format(condim=3))
-  case = Case(m, settled_states(m), njmax=120)
+  case = Case(m, settled_states(m))
   case.adjoint.launch()
   other = StepAdjoint(m, case.model, d=case.d, world_fastest=True)
   for name, x in case.adjoint.cotangents.items():
@@ -264,7 +261,7 @@ def test_both_layouts_of_the_intermediate_arrays_agree():
 
 def test_the_gradient_is_that_of_the_solution_where_the_forward_solve_stopped_early():
   m = load(models.CONTACTS.format(condim=3))
-  case = Case(m, settled_states(m), njmax=120)
+  case = Case(m, settled_states(m), polish=True)
   qacc = case.d.qacc.numpy()
   noise = np.random.default_rng(0).normal(size=qacc.shape)
   # unpolished, a thousandth here is several per cent in the gradient

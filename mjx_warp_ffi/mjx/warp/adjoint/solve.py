@@ -16,6 +16,7 @@ from mujoco_warp._src.types import ConstraintState, DisableBit, IntegratorType, 
 from mjx_warp_ffi.mjx.warp.adjoint import free_body
 from mjx_warp_ffi.mjx.warp.adjoint.integrate import add, negate
 
+_ENOUGH = 10  # iterations after which Newton's method has converged in float32
 CONE = int(ConstraintState.CONE)
 
 
@@ -34,6 +35,11 @@ def implicitfast(m: mjw.Model) -> bool:
   """Whether velocity derivatives of passive and actuator forces are integrated implicitly."""
   off = DisableBit.ACTUATION | DisableBit.SPRING | DisableBit.DAMPER
   return m.opt.integrator == IntegratorType.IMPLICITFAST and (m.opt.disableflags & off) != off
+
+
+def may_stop_early(m: mjw.Model) -> bool:
+  """Whether the constraint solver is likely to stop before it has converged."""
+  return m.opt.solver != SolverType.NEWTON or m.opt.iterations < _ENOUGH
 
 
 class Implicit:
@@ -102,11 +108,12 @@ class Newton:
     m: the model.
     d: the workspace; its position, velocity and smooth force stages are up to date when used.
     rows: whether constraint rows can exist.
+    polish: whether to take the Newton step; without it the smooth forces need not be there.
   """
 
-  def __init__(self, m: mjw.Model, d: mjw.Data, *, rows: bool):
+  def __init__(self, m: mjw.Model, d: mjw.Data, *, rows: bool, polish: bool = True):
     """See the class."""
-    self.d, self.rows, self.m = d, rows, m
+    self.d, self.rows, self.m, self._polish = d, rows, m, polish
     if not rows:
       return
     # Newton's H whatever the solver was, and no qacc_smooth, which nobody reads
@@ -126,7 +133,8 @@ class Newton:
   def begin(self) -> None:
     """Assembles H and finds the Newton step of d.qacc; d.efc.Ma is M qacc afterwards."""
     if self.rows:
-      solver.init_context(self.m, self.d, self.context)
+      solver.init_context(self.m, self.d, self.context, grad=self._polish)
+    if self.rows and self._polish:
       wp.copy(self._step, self.context.search)
       wp.copy(self._state, self.d.efc.state)
 
@@ -138,13 +146,16 @@ class Newton:
       return
     wp.copy(self._rhs, g)
     dim = (d.nworld, m.nv)
-    wp.launch(_widen, dim, inputs=[g], outputs=[self.context.grad])
-    solver._cholesky_factorize_solve(m, d, self.context)
+    if self._polish:  # H is there already
+      wp.launch(_widen, dim, inputs=[g], outputs=[self.context.grad])
+      solver._cholesky_factorize_solve(m, d, self.context)
+    else:
+      solver._update_gradient(m, self._d, self.context)
     wp.launch(negate, dim, inputs=[self.context.search], outputs=[out])
 
   def polish(self) -> None:
     """Takes the Newton step, and finds the active set and the forces there."""
-    if not self.rows:
+    if not (self.rows and self._polish):
       return
     m, d = self.m, self.d
     wp.launch(add, (d.nworld, m.nv), inputs=[d.qacc, self._step], outputs=[d.qacc])
@@ -152,7 +163,7 @@ class Newton:
 
   def solve_again(self, out: wp.array) -> None:
     """Repeats the last `solve` in the worlds where the polish changed H."""
-    if not self.rows:
+    if not (self.rows and self._polish):
       return
     m, d = self.m, self.d
     inputs = [d.nefc, self._state, d.efc.state]

@@ -50,6 +50,8 @@ class StageAdjoint:
     wrt: names of model fields that get a gradient too ("body_mass", "opt.gravity", ...), one row
       per row of the field: with one row, the sum over worlds.
     integrate: whether the outputs are those of `step`, or of `forward`.
+    polish: see `StepAdjoint`.
+    outputs: likewise.
     world_fastest: the layout of the intermediate arrays; by default that which suits the device.
 
   Attributes:
@@ -69,6 +71,7 @@ class StageAdjoint:
     wrt: tuple[str, ...] = (),
     outputs: tuple[str, ...] = (),
     integrate: bool = True,
+    polish: bool | None = None,
     world_fastest: bool | None = None,
   ):
     """See the class."""
@@ -78,6 +81,7 @@ class StageAdjoint:
       world_fastest = device.is_cuda
     self.mjm, self.m, self.d, self.wrt = mjm, m, d, wrt
     self.integrate, self._outputs = integrate, outputs
+    self._polish = solve.may_stop_early(m) if polish is None else polish
     with wp.ScopedDevice(device):
       self.tape = Tape(d.nworld, device, world_fastest=world_fastest)
       self._allocate()
@@ -95,12 +99,14 @@ class StageAdjoint:
     self._has_welds = has_rows and m.eq_connect_adr.size + m.eq_wld_adr.size > 0
     second = self.integrate and solve.has_second_solve(m)
     self.implicitfast = second and solve.implicitfast(m)
+    masked = bool(m.jnt_actfrclimited.numpy().any())
     self.fields = nodes.make_fields(
       second=second,
       acceleration=has_rows or self.implicitfast,
-      masked=bool(m.jnt_actfrclimited.numpy().any()),
+      masked=masked,
     )
-    self.newton = solve.Newton(m, d, rows=has_rows)
+    self._needs_forces = self._polish or self.implicitfast or self._has_welds or masked
+    self.newton = solve.Newton(m, d, rows=has_rows, polish=self._polish)
     self.implicit = solve.Implicit(m, d) if second else None
     self.inputs = {name: self.tape.twin(getattr(d, name)) for name in STATE}
     for name in self.wrt:
@@ -201,12 +207,14 @@ class StageAdjoint:
     """The stages before the solver, and the systems of both solves."""
     m, d = self.newton.m, self.d
     mjw.fwd_position(m, d, factorize=not self.newton.rows)
-    mjw.fwd_velocity(m, d)
+    if self._needs_forces:
+      mjw.fwd_velocity(m, d)
     if self._has_welds:
       # MJWarp makes the rows before it has the velocities that Jdot qvel of these needs
       constraint.make_constraint(m, d)
-    mjw.fwd_actuation(m, d)
-    mjw.fwd_acceleration(m, d)
+    if self._needs_forces:
+      mjw.fwd_actuation(m, d)
+      mjw.fwd_acceleration(m, d)
     self.newton.begin()
     if self.implicit:
       ma = d.efc.Ma if self.newton.rows else self._ma

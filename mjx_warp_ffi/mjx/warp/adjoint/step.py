@@ -27,6 +27,9 @@ class StepAdjoint:
       per row of the field: with one row, the sum over worlds. `supported.PARAMETERS` has them all.
     outputs: names of outputs besides those, of `REPORTS`, that have a cotangent too.
     integrate: whether the outputs are those of `step`, `OUTPUTS`, or of `forward`, `RATES`.
+    polish: whether to take one Newton step from the acceleration that the forward solve gave, for
+      an error of that solve is some thirty times larger in the gradient. It costs a recompute of
+      the smooth forces, and by default is left out where Newton's method can converge.
     world_fastest: the layout of the intermediate arrays; by default that which suits the device.
 
   Attributes:
@@ -46,6 +49,7 @@ class StepAdjoint:
     wrt: tuple[str, ...] = (),
     outputs: tuple[str, ...] = (),
     integrate: bool = True,
+    polish: bool | None = None,
     world_fastest: bool | None = None,
   ):
     """See the class."""
@@ -59,6 +63,7 @@ class StepAdjoint:
       wrt=wrt,
       outputs=outputs,
       integrate=integrate and not several,
+      polish=polish,
       world_fastest=world_fastest,
     )
     self._adjoint = RungeKuttaAdjoint(m, self.stage) if several else self.stage

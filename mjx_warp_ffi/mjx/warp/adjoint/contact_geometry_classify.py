@@ -119,30 +119,43 @@ def _polished(a: Geom, b: Geom, fa: Feature, fb: Feature, n: wp.vec3) -> wp.vec3
 
 
 @wp.func
+def _fixes_normal(first: int, second: int) -> bool:
+  """Whether features of two kinds may fix a normal: parallel ones do not."""
+  if first == NONE or second == NONE:
+    return False
+  return (first != FACE or (second != FACE and second != EDGE)) and (
+    first != EDGE or second != FACE
+  )
+
+
+@wp.func
 def _best_single(a: Side, b: Side, s: Surfaces, truth: Truth, match: Match) -> Match:
-  """Tries all pairs of features that fix a normal."""
+  """Tries all pairs of features that fix a normal, until one fits within rounding."""
   best = match
-  for k in range(12):
-    fa = single_candidate(a, s, (k // 3 + 2) % 4)  # faces first
-    fb = single_candidate(b, s, 2 - k % 3)
-    if a.geom.kind == _HFIELD:
-      fb.pad = 0.5 * a.margin
-    flat = (fa.kind == FACE and (fb.kind == FACE or fb.kind == EDGE)) or (
-      fa.kind == EDGE and fb.kind == FACE
-    )
-    if fa.kind != NONE and fb.kind != NONE and not flat:
-      hint = Hint()
-      hint.normal = truth.contact.frame[0]
-      hint.start = _polished(a.geom, b.geom, fa, fb, a.geom.rot @ a.n)
-      hint.inverse = newton_inverse(a.geom, b.geom, fa, fb, hint.start)
-      found = single_contact(a.geom, b.geom, fa, fb, hint)
-      score = _mismatch(found, truth)
-      if score < best.score * BETTER:
-        best.score = score
-        best.rule = SINGLE
-        best.fa = fa
-        best.fb = fb
-        best.hint = hint
+  hint = Hint()
+  hint.normal = truth.contact.frame[0]
+  for ka in range(4):
+    fa = Feature()
+    fa.kind = NONE
+    if best.score > 0.0:
+      fa = single_candidate(a, s, (ka + 2) % 4)  # faces first
+    for kb in range(3):
+      fb = Feature()
+      fb.kind = NONE
+      if best.score > 0.0 and fa.kind != NONE:
+        fb = single_candidate(b, s, 2 - kb)
+      if a.geom.kind == _HFIELD:
+        fb.pad = 0.5 * a.margin
+      if _fixes_normal(fa.kind, fb.kind):
+        hint.start = _polished(a.geom, b.geom, fa, fb, a.geom.rot @ a.n)
+        hint.inverse = newton_inverse(a.geom, b.geom, fa, fb, hint.start)
+        score = _mismatch(single_contact(a.geom, b.geom, fa, fb, hint), truth)
+        if score < best.score * BETTER:
+          best.score = score
+          best.rule = SINGLE
+          best.fa = fa
+          best.fb = fb
+          best.hint = hint
   return best
 
 
@@ -182,7 +195,7 @@ def _best_clipped(a: Side, b: Side, s: Surfaces, truth: Truth, which: int, match
       fb.normal = facing(b.geom, s, b.data, vb, b.n, True).normal
     if b.geom.kind == _CAPSULE:
       fb.pad = 0.5 * b.margin
-    if fa.kind == FACE and fb.kind != NONE:
+    if best.score > 0.0 and fa.kind == FACE and fb.kind != NONE:
       rule = CLIPPED + 3 * which + how
       score = _mismatch(clipped_contact(a.geom, b.geom, fa, fb, rule, hint), truth)
       if score < best.score * BETTER:
@@ -287,11 +300,12 @@ def classify_contacts(
   match.score = 1.0e30
   if is_flat(kind_a) and is_flat(kind_b):
     match = _best_clipped(a, b, surfaces, truth, 0, match)
-  if is_flat(kind_a):
+  if is_flat(kind_a) and match.score > 0.0:
     match = _best_clipped(a, b, surfaces, truth, 1, match)
-  if is_flat(kind_b):
+  if is_flat(kind_b) and match.score > 0.0:
     match = _best_clipped(b, a, surfaces, truth, 2, match)
-  match = _best_single(a, b, surfaces, truth, match)
+  if match.score > 0.0:
+    match = _best_single(a, b, surfaces, truth, match)
   worst = WORST
   if match.fa.kind >= RIM or match.fb.kind >= RIM:
     worst = WORST_CURVED

@@ -18,7 +18,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Feature, Surfac
 
 wp.set_module_options({"enable_backward": False})
 
-_REACH = wp.constant(2)  # cells around w that are searched
+_REACH = wp.constant(1)  # cells around w that are searched
 
 
 @wp.func

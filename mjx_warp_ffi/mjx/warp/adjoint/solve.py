@@ -37,9 +37,14 @@ def implicitfast(m: mjw.Model) -> bool:
   return m.opt.integrator == IntegratorType.IMPLICITFAST and (m.opt.disableflags & off) != off
 
 
-def may_stop_early(m: mjw.Model) -> bool:
-  """Whether the constraint solver is likely to stop before it has converged."""
-  return m.opt.solver != SolverType.NEWTON or m.opt.iterations < _ENOUGH
+def may_be_off(m: mjw.Model) -> bool:
+  """Whether the forward solve may give another acceleration than that of the state.
+
+  It does where it stops before it has converged, and for connects and welds: MJWarp takes their
+  Jdot qvel from the velocities of the step before.
+  """
+  welds = m.eq_connect_adr.size + m.eq_wld_adr.size > 0
+  return welds or m.opt.solver != SolverType.NEWTON or m.opt.iterations < _ENOUGH
 
 
 class Implicit:

@@ -81,7 +81,7 @@ class StageAdjoint:
       world_fastest = device.is_cuda
     self.mjm, self.m, self.d, self.wrt = mjm, m, d, wrt
     self.integrate, self._outputs = integrate, outputs
-    self._polish = solve.may_stop_early(m) if polish is None else polish
+    self._polish = solve.may_be_off(m) if polish is None else polish
     with wp.ScopedDevice(device):
       self.tape = Tape(d.nworld, device, world_fastest=world_fastest)
       self._allocate()

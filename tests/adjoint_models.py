@@ -148,7 +148,8 @@ WRAPPED = """<mujoco><option timestep="0.004"><flag contact="disable"/></option>
     <site name="over" pos=".1 .3 .15"/>
     <geom name="ring" type="cylinder" size=".15 .02" pos="0 -.3 0" euler="90 0 0"/>
     <site name="within" pos="0.02 -.3 .01"/><site name="r0" pos="-.3 -.28 .16"/>
-    <body pos=".4 0 0"><joint name="h1" axis="0 1 .1"/><geom type="capsule" size=".05 .1"/>
+    <body pos=".4 0 0" gravcomp=".6"><joint name="h1" axis="0 1 .1" actuatorgravcomp="true"/>
+      <geom type="capsule" size=".05 .1"/>
       <site name="e0" pos=".1 .02 .02"/><site name="e1" pos=".1 .3 -.05"/>
       <site name="r1" pos="-.1 -.31 .2"/></body></body>
   </worldbody>

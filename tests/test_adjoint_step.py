@@ -23,7 +23,7 @@ ACTUATORS = tuple(f"actuator_{f}" for f in "gear gainprm biasprm dynprm".split()
 TENDONS = ("tendon_stiffness", "tendon_damping", "tendon_lengthspring", "tendon_armature")
 ROWS = ("jnt_solref", "jnt_solimp", "jnt_range", "jnt_margin", "eq_data", "eq_solref", "eq_solimp")
 CONTACTS = tuple(f"geom_{f}" for f in "friction solref solimp size pos quat".split())
-CONTACTS += ("body_mass", "opt.timestep")
+CONTACTS += ("body_mass", "opt.timestep", "opt.impratio")
 ROWS += ("tendon_range", "tendon_solref_lim", "body_invweight0", "dof_invweight0")
 
 

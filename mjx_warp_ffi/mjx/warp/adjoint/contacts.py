@@ -262,7 +262,7 @@ def record(step, rows: Rows) -> None:
     geom_bodyid=m.geom_bodyid,
     **{f: getattr(contact, f) for f in ("type", "geom", "dim")},
     **materials.record(step),
-    **step.leaves("body_invweight0", "opt.impratio_invsqrt"),
+    **step.leaves("body_invweight0", "opt.impratio"),
   )
   kernel = contact_kernel(m.opt.cone == ConeType.ELLIPTIC, step.fields.a)
   inputs = [rows, contacts, step.sweep.tree, step.sweep.nodes]

@@ -174,3 +174,10 @@ def negate(a: wp.array2d[float], out: wp.array2d[float]):
   """The opposite of a vector a world."""
   world, i = wp.tid()
   out[world, i] = -a[world, i]
+
+
+@wp.kernel
+def impratio_gradient(invsqrt: wp.array[float], grad: wp.array[float]):
+  """Turns the gradient of 1/sqrt(impratio) into that of impratio."""
+  i = wp.tid()
+  grad[i] = -0.5 * invsqrt[i] * invsqrt[i] * invsqrt[i] * grad[i]

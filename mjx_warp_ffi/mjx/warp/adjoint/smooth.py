@@ -274,8 +274,7 @@ def record(step) -> None:
     **step.leaves(*[f"body_{f}" for f in "mass inertia ipos iquat gravcomp".split()]),
     gravity=step.leaf("opt.gravity"),
   )
-  gravcomp = passive and bool(np.any(step.mjm.body_gravcomp))
-  kernel = body_kernel(second, not flags & DisableBit.GRAVITY, gravcomp)
+  kernel = body_kernel(second, not flags & DisableBit.GRAVITY, passive)
   inputs = [step.sweep.tree, step.sweep.nodes, inertia, x["xfrc_applied"]]
   tape.power(kernel, (tape.nworld, m.nbody - 1), inputs=inputs)
   if step.implicitfast and m.body_freeadr.size:

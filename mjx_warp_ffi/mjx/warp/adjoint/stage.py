@@ -130,9 +130,15 @@ class StageAdjoint:
     """A model field: the twin that has a gradient if it was asked for."""
     return self.inputs[name] if name in self.wrt else supported.parameter(self.m, name)
 
+  def _convert(self) -> None:
+    """Turns gradients with respect to what MJWarp stores into those of the parameters."""
+    if "opt.impratio" in self.wrt:
+      grad, stored = self.gradients["opt.impratio"], self.m.opt.impratio_invsqrt
+      wp.launch(integrate.impratio_gradient, grad.size, inputs=[stored], outputs=[grad])
+
   def leaves(self, *names: str) -> dict[str, wp.array]:
     """Model fields by their names without "opt."."""
-    return {name.removeprefix("opt."): self.leaf(name) for name in names}
+    return {supported.stored(name).removeprefix("opt."): self.leaf(name) for name in names}
 
   def reports(self, names: tuple[str, ...]) -> list[tuple[wp.array, wp.array | None]]:
     """These fields of the workspace with their cotangents, or nothing if none has one."""
@@ -202,6 +208,7 @@ class StageAdjoint:
         wp.launch(kernel, dim, inputs=inputs, outputs=outputs)
       self.tape.forward()
       self.tape.backward()
+      self._convert()
 
   def _recompute(self) -> None:
     """The stages before the solver, and the systems of both solves."""

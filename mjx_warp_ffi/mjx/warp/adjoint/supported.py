@@ -41,7 +41,7 @@ PARAMETERS = frozenset(
   | _named("tendon_", "invweight0 length0")
   | _named("actuator_", "gear cranklength dynprm gainprm biasprm actrange forcerange ctrlrange")
   | _named("actuator_", "acc0 lengthrange armature damping dampingpoly")
-  | _named("opt.", "gravity timestep impratio_invsqrt")
+  | _named("opt.", "gravity timestep impratio")
   | {"qpos0", "qpos_spring"}
 )
 
@@ -49,10 +49,19 @@ _MESSAGE = "no analytic gradient for: {}. Differences have one: gradient='fd'"
 _INTEGRATORS = (IntegratorType.EULER, IntegratorType.IMPLICITFAST, IntegratorType.RK4)
 
 
+# What MJWarp keeps of a parameter, where that is another function of it.
+STORED = {"opt.impratio": "opt.impratio_invsqrt"}
+
+
+def stored(name: str) -> str:
+  """The name of the field in which MJWarp keeps a parameter."""
+  return STORED.get(name, name)
+
+
 def parameter(m: mjw.Model, name: str) -> wp.array:
-  """A field of the model by its dotted name."""
+  """A field of the model by its dotted name, as MJWarp stores it."""
   out = m
-  for part in name.split("."):
+  for part in stored(name).split("."):
     out = getattr(out, part)
   return out
 
@@ -91,8 +100,13 @@ def _features(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
     yield "delays and history buffers"
   if m.has_fluid:
     yield "fluid (density, viscosity, wind)"
-  if np.any(mjm.jnt_actgravcomp):
-    yield "actuatorgravcomp of joints"
+  compensated = mjm.jnt_actgravcomp != 0
+  if np.any(compensated & (mjm.jnt_actfrclimited != 0)):
+    yield "actuatorgravcomp of joints with a limit of their total actuator force"
+  passive = DisableBit.SPRING | DisableBit.DAMPER
+  off = m.opt.disableflags & DisableBit.ACTUATION or m.opt.disableflags & passive == passive
+  if np.any(compensated) and (off or not m.nactuator):
+    yield "actuatorgravcomp of joints where actuators or passive forces are off"
   if np.any(m.jnt_actuatorid.numpy() < -1):
     yield "damping or armature of several actuators on one joint"
   yield from _actuation(mjm, m)

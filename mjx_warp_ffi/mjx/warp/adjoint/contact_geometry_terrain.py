@@ -78,55 +78,58 @@ def prism_vertex(s: Surfaces, data: int, cell: wp.vec3i, i: int, margin: float) 
   return wp.vec3(top[0], top[1], -s.hfield_size[data][3])
 
 
+@wp.struct
+class Nearest:
+  """The nearest feature so far, and how far it is: a length, or for faces a relative mismatch."""
+
+  feature: Feature
+  away: float
+
+
 @wp.func
-def _better(
-  found: Feature, s: Surfaces, data: int, cell: wp.vec2i, k: int, w: wp.vec3, n: wp.vec3
-) -> Feature:
-  """`found`, or what of a cell is nearer; `found.pad` is how near it is, `direction[2]` unused."""
-  best = found
-  margin = found.normal[0]
-  for triangle in range(2):
-    p = _triangle_point(s, data, cell, triangle, 0, margin)
-    q = _triangle_point(s, data, cell, triangle, 1, margin)
-    r = _triangle_point(s, data, cell, triangle, 2, margin)
+def _nearer(nearest: Nearest, kind: int, point: wp.vec3, way: wp.vec3, away: float) -> Nearest:
+  """The nearer of two features; `way` is the direction of an edge or the normal of a face."""
+  result = nearest
+  if away < nearest.away:
+    result.away = away
+    result.feature.kind = kind
+    result.feature.point = point
+    if kind == EDGE:
+      result.feature.direction = way
+    if kind == FACE:
+      result.feature.normal = way
+  return result
+
+
+@wp.func
+def _in_triangle(
+  nearest: Nearest, p: wp.vec3, q: wp.vec3, r: wp.vec3, k: int, w: wp.vec3, n: wp.vec3
+) -> Nearest:
+  """What of a triangle is nearer than `nearest`: k as in `terrain_feature`."""
+  result = nearest
+  size = wp.length(q - p)
+  if k == 2:
     up = wp.normalize(wp.cross(q - p, r - p))
     if up[2] < 0.0:
       up = -up
-    size = wp.length(q - p)
-    if k == 2:
-      center = (p + q + r) / 3.0
-      away = wp.abs(wp.dot(w - p, up)) + 0.01 * wp.length(w - center)
-      score = away / size + wp.length(up - n)
-      if score < best.pad:
-        best.kind = FACE
-        best.pad = score
-        best.point = p
-        best.direction = up
-    for j in range(3):
-      a = _triangle_point(s, data, cell, triangle, j, margin)
-      b = _triangle_point(s, data, cell, triangle, j + 1, margin)
-      along = wp.normalize(b - a)
+    away = wp.abs(wp.dot(w - p, up)) + 0.01 * wp.length(w - (p + q + r) / 3.0)
+    result = _nearer(result, FACE, p, up, away / size + wp.length(up - n))
+  corners = wp.matrix_from_rows(p, q, r)
+  for j in range(3):
+    a = corners[j]
+    b = corners[(j + 1) % 3]
+    along = wp.normalize(b - a)
+    if k == 0:
+      result = _nearer(result, POINT, a, along, wp.length(w - a))
+    if k == 1 and wp.abs(wp.dot(along, n)) < CROSSING:
+      result = _nearer(result, EDGE, a, along, segment_distance(a, b, w))
+    if k == 3:
       wall = wp.normalize(wp.vec3(along[1], -along[0], 0.0))
       if wp.dot(wall, n) < 0.0:
         wall = -wall
-      away = segment_distance(a, b, w)
-      aside = segment_distance(wp.vec3(a[0], a[1], w[2]), wp.vec3(b[0], b[1], w[2]), w)
-      score = aside / size + wp.length(wall - n)
-      if k == 0 and wp.length(w - a) < best.pad:
-        best.kind = POINT
-        best.pad = wp.length(w - a)
-        best.point = a
-      if k == 1 and wp.abs(wp.dot(along, n)) < CROSSING and away < best.pad:
-        best.kind = EDGE
-        best.pad = away
-        best.point = a
-        best.direction = along
-      if k == 3 and score < best.pad:
-        best.kind = FACE
-        best.pad = score
-        best.point = a
-        best.direction = wall
-  return best
+      away = segment_distance(wp.vec3(a[0], a[1], w[2]), wp.vec3(b[0], b[1], w[2]), w)
+      result = _nearer(result, FACE, a, wall, away / size + wp.length(wall - n))
+  return result
 
 
 @wp.func
@@ -134,23 +137,19 @@ def terrain_feature(
   s: Surfaces, data: int, k: int, margin: float, w: wp.vec3, n: wp.vec3
 ) -> Feature:
   """The vertex (k = 0), edge (1), top (2) or wall (3) of a height field that is nearest to w."""
-  found = Feature()
-  found.kind = NONE
-  found.pad = 1.0e30
-  found.normal = wp.vec3(margin, 0.0, 0.0)
+  nearest = Nearest()
+  nearest.away = 1.0e30
+  nearest.feature.kind = NONE
   cell = cell_under(s, data, w)
+  columns = s.hfield_ncol[data]
+  rows = s.hfield_nrow[data]
   for i in range(2 * _REACH + 1):
     for j in range(2 * _REACH + 1):
-      other = wp.vec2i(cell[0] + i - _REACH, cell[1] + j - _REACH)
-      if (
-        other[0] >= 0
-        and other[1] >= 0
-        and other[0] < s.hfield_ncol[data] - 1
-        and other[1] < s.hfield_nrow[data] - 1
-      ):
-        found = _better(found, s, data, other, k, w, n)
-  found.pad = 0.0
-  found.normal = wp.vec3(0.0)
-  if found.kind == FACE:
-    found.normal = found.direction
-  return found
+      near = wp.vec2i(cell[0] + i - _REACH, cell[1] + j - _REACH)
+      if near[0] >= 0 and near[1] >= 0 and near[0] < columns - 1 and near[1] < rows - 1:
+        for triangle in range(2):
+          p = _triangle_point(s, data, near, triangle, 0, margin)
+          q = _triangle_point(s, data, near, triangle, 1, margin)
+          r = _triangle_point(s, data, near, triangle, 2, margin)
+          nearest = _in_triangle(nearest, p, q, r, k, w, n)
+  return nearest.feature

@@ -23,6 +23,9 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
   make_geom,
 )
 
+UPRIGHT = wp.constant(1.0e-12)  # squared sine of the tilt below which a cylinder stands upright
+HALF_SQRT3 = wp.constant(0.8660254037844386)
+
 
 @wp.func
 def plane_sphere(a: Geom, b: Geom, slot: int, code: int) -> Contact:
@@ -47,9 +50,34 @@ def plane_ellipsoid(a: Geom, b: Geom, slot: int, code: int) -> Contact:
 
 @wp.func
 def plane_cylinder(a: Geom, b: Geom, slot: int, code: int) -> Contact:
-  """A plane and one of four points on the rims of a cylinder."""
-  dist, pos, normal = core.plane_cylinder(a.axis, a.pos, b.pos, b.axis, b.size[0], b.size[1])
-  return make_contact(dist[slot], pos[slot], make_frame(normal))
+  """A plane and one of four points on the rims of a cylinder.
+
+  Not through MJWarp's function: its derivative is NaN where the cylinder stands upright. There the
+  lowest point is MJWarp's choice, a fixed direction; its derivative is then that of the middle
+  between the two sides of the kink.
+  """
+  n = a.axis
+  radius = b.size[0]
+  axis = b.axis
+  if wp.dot(n, axis) > 0.0:
+    axis = -axis
+  down = axis * wp.dot(n, axis) - n
+  side = wp.vec3(1.0, 0.0, 0.0)  # unit, from the axis to the lowest point of a rim
+  if wp.length_sq(down) >= UPRIGHT:
+    side = wp.normalize(down)
+  tip = axis * b.size[1]  # of the nearer cap
+  point = side * radius + tip
+  if slot == 1:
+    point = side * radius - tip
+  if slot >= 2:
+    across = wp.normalize(wp.cross(side, axis)) * (radius * HALF_SQRT3)
+    if slot == 3:
+      across = -across
+    point = across + tip - side * (0.5 * radius)
+  height = wp.dot(b.pos - a.pos, n) + wp.dot(point, n)
+  if slot >= 2:
+    height = wp.dot(b.pos - a.pos, n) + wp.dot(tip, n) - 0.5 * radius * wp.dot(side, n)
+  return make_contact(height, b.pos + point - n * (0.5 * height), make_frame(n))
 
 
 @wp.func

@@ -21,7 +21,7 @@ from mjx_warp_ffi.mjx import types
 from mjx_warp_ffi.mjx.types import Data, Model, with_results
 from mjx_warp_ffi.mjx.warp import batching, fd, fields
 from mjx_warp_ffi.mjx.warp.adjoint import supported
-from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, STATE, StepAdjoint
+from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, RATES, REPORTS, STATE, StepAdjoint
 from mjx_warp_ffi.mjx.warp.ffi import FIELDS, Inputs, Staged, check, digest, inputs_of
 from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
 from mjx_warp_ffi.third_party.warp.program import Program, jax_program
@@ -34,7 +34,6 @@ _FORWARD_MODE = (
 )
 # Only rendering reads these leaves: the gradient of a step is zero.
 _DRAWN = ("mat_", "light_", "cam_fovy", "cam_intrinsic", "geom_rgba")
-PARAMETERS: frozenset[str] = frozenset(getattr(supported, "PARAMETERS", ()))
 _ALTERNATIVE = "mjx.put_model(m, gradient='fd') differentiates everything by central differences"
 
 
@@ -209,20 +208,24 @@ class Analytic:
     if "qacc_warmstart" in given:  # which is the acceleration of this step
       warmstart = given.pop("qacc_warmstart")
       given["qacc"] = given["qacc"] + warmstart if "qacc" in given else warmstart
-    unruled = tuple(n for n in given if n not in OUTPUTS)
+    rules = (*(OUTPUTS if self.wanted.integrate else RATES), *REPORTS)
+    unruled = tuple(n for n in given if n not in rules)
     if unruled and not in_loop:
       raise NotImplementedError(
-        f"no analytic gradient from {', '.join(unruled)}; these have one: {', '.join(OUTPUTS)}."
+        f"no analytic gradient from {', '.join(unruled)}; these have one: {', '.join(rules)}."
         f" {_ALTERNATIVE}"
       )
-    ruled = tuple(n for n in OUTPUTS if n in given)
+    ruled = tuple(n for n in rules if n in given)
     wanted = dataclasses.replace(self.wanted, cotangents=ruled, unruled=unruled)
+    _check_rules(Plan(m.spec, m.opt.statics, inputs.sizes, 1, frozenset()), wanted)
     gradients = _gradients(wanted, m, inputs, (qacc, *(given[n] for n in ruled)))
     if unruled:
       # the carry of a loop has a cotangent for everything: that it is zero shows only at run time
       gradients = _poison(gradients, [given[n] for n in unruled])
     if "time" in given:
       gradients["time"] = given["time"]
+    if "opt.impratio" in gradients:  # the adjoint's is that of 1 / sqrt(impratio)
+      gradients["opt.impratio"] = -0.5 * gradients["opt.impratio"] * m.opt.impratio**-1.5
     return gradients
 
 
@@ -231,12 +234,12 @@ def _wanted(
 ) -> Wanted:
   """Checks at trace time that a derivative exists."""
   passed = set(parameters)
-  unruled = passed.difference(PARAMETERS)
+  unruled = sorted(n for n in passed if _staged_name(n) not in supported.PARAMETERS)
   if unruled:
+    ruled = [f.name for f in fields.model_leaves() if _staged_name(f.name) in supported.PARAMETERS]
     raise NotImplementedError(
-      f"no analytic gradient with respect to {', '.join(sorted(unruled))}; these leaves of Model"
-      f" have one: {', '.join(sorted(PARAMETERS))}. Differentiate with respect to those alone, or:"
-      f" {_ALTERNATIVE}"
+      f"no analytic gradient with respect to {', '.join(unruled)}; these leaves of Model have one:"
+      f" {', '.join(ruled)}. Differentiate with respect to those alone, or: {_ALTERNATIVE}"
     )
   leaves = (f.name for f in fields.model_leaves() if fields.lookup(m, f.name).size)
   wanted = Wanted(
@@ -262,7 +265,19 @@ def _check_rules(plan: Plan, wanted: Wanted) -> None:
 
 def _adjoint(w: Workspace, wanted: Wanted) -> StepAdjoint:
   mj_model = w.plan.spec.mj_model
-  return StepAdjoint(mj_model, w.m, d=w.d, wrt=wanted.parameters, integrate=wanted.integrate)
+  return StepAdjoint(
+    mj_model,
+    w.m,
+    d=w.d,
+    wrt=tuple(_staged_name(n) for n in wanted.parameters),
+    outputs=tuple(n for n in wanted.cotangents if n in REPORTS),
+    integrate=wanted.integrate,
+  )
+
+
+def _staged_name(leaf: str) -> str:
+  """The name of a model leaf in mujoco_warp."""
+  return fields.CONVERTED.get(leaf, leaf)
 
 
 def _poison(gradients: Results, cotangents: Sequence[jax.Array]) -> Results:
@@ -299,7 +314,7 @@ def _launch(wanted: Wanted, plan: Plan, arrays: batching.Arrays) -> batching.Arr
     inputs = [w.leaf(n) for n in (*wanted.leaves, *wanted.parameters)]
     inputs += [w.field(n) for n in wanted.inputs] + [w.d.qacc]
     inputs += [adjoint.cotangents[n] for n in wanted.cotangents]
-    outputs = [adjoint.gradients[n] for n in wanted.gradients]
+    outputs = [adjoint.gradients[_staged_name(n)] for n in wanted.gradients]
 
     def body() -> None:
       w.begin()

@@ -18,6 +18,7 @@ from mujoco_warp._src.types import (
   vec10,
 )
 
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Fields
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
 
 
@@ -131,9 +132,21 @@ def _slope(a: Actuators, world: int, i: int, length: float, velocity: float, x: 
   return slope
 
 
+@wp.func
+def _clamped_force(a: Actuators, world: int, i: int, force: float):
+  """The force within its limits, and one if it is not at them."""
+  free = wp.float32(1.0)
+  if a.forcelimited[i]:
+    limits = a.actuator_forcerange[world % a.actuator_forcerange.shape[0], i]
+    if force <= limits[0] or force >= limits[1]:
+      free = 0.0
+    force = _clamp(force, limits)
+  return force, free
+
+
 @functools.cache
 def actuator_power_kernel(
-  fields, implicit: bool, clamp_ctrl: bool, integrate: bool, reported: bool
+  fields: Fields, *, implicit: bool, clamp_ctrl: bool, integrate: bool, reported: bool
 ) -> wp.Kernel:
   """Force times rate, and the next activation or its rate; a thread per world and actuator."""
 
@@ -172,28 +185,21 @@ def actuator_power_kernel(
       if a.actearly[i]:
         x = later
     force = _gain(a, world, i, length, velocity) * x + _bias(a, world, i, length, velocity)
-    free = wp.float32(1.0)  # whether the force is not at a limit
-    if a.forcelimited[i]:
-      limits = a.actuator_forcerange[world % a.actuator_forcerange.shape[0], i]
-      if force <= limits[0] or force >= limits[1]:
-        free = 0.0
-      force = _clamp(force, limits)
-    # `saturated` is one where the joint's total actuator force is at its limit
-    d = a.dofadr[i]
-    open = wp.float32(1.0)
-    if d >= 0:
-      open = 1.0 - saturated[world, d]
+    force, free = _clamped_force(a, world, i, force)
     p = p + force * rates.fields[wp.static(fields.m), world, i]
     if wp.static(reported):
       p = p + force * cot_force[world, i]
     if wp.static(implicit):
+      # `saturated` is one where the joint's total actuator force is at its limit
+      if a.dofadr[i] >= 0:
+        free = free * (1.0 - saturated[world, a.dofadr[i]])
       xs = x
       if j < 0:
         xs = raw  # as MJWarp has it
       h = a.timestep[world % a.timestep.shape[0]]
       y = rates.fields[wp.static(fields.y), world, i]
       z = rates.fields[wp.static(fields.z), world, i]
-      slope = free * open * _slope(a, world, i, length, velocity, xs)
+      slope = free * _slope(a, world, i, length, velocity, xs)
       p = p + h * slope * y * (rates.fields[wp.static(fields.a), world, i] - z)
     power[world, i] = p
 
@@ -254,7 +260,13 @@ def record(step, rates: Rates) -> None:
   clamp = not m.opt.disableflags & DisableBit.CLAMPCTRL
   forces = step.cotangents.get("actuator_force")
   reported = forces is not None
-  kernel = actuator_power_kernel(fields, step.implicitfast, clamp, step.integrate, reported)
+  kernel = actuator_power_kernel(
+    fields,
+    implicit=step.implicitfast,
+    clamp_ctrl=clamp,
+    integrate=step.integrate,
+    reported=reported,
+  )
   cotangent = step.cotangents["act" if step.integrate else "act_dot"]
   inputs = [actuators, x["act"], x["ctrl"], rates, saturated, cotangent, forces or saturated]
   tape.power(kernel, (tape.nworld, m.nactuator), inputs=inputs)

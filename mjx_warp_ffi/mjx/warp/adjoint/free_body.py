@@ -98,7 +98,7 @@ def _solve_transposed(s: Blocks, g: wp.array2d[float], out: wp.array2d[float]):
       out[world, d + r] = x[r]
 
 
-def solve_transposed(m: mjw.Model, d: mjw.Data, g: wp.array, *, out: wp.array) -> None:
+def solve_transposed(m: mjw.Model, d: mjw.Data, *, g: wp.array, out: wp.array) -> None:
   """Overwrites the rows of the free bodies with the transposed solve of g."""
   s = Blocks()
   s.damper = not m.opt.disableflags & DisableBit.DAMPER

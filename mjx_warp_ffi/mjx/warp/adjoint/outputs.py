@@ -194,7 +194,7 @@ def add_seed(cotangent: wp.array2d[float], gradient: wp.array2d[float]):
   gradient[world, i] = gradient[world, i] + cotangent[world, i]
 
 
-def seed(step, name: str, array: wp.array) -> None:
+def seed(step, name: str, *, array: wp.array) -> None:
   """Adds the cotangent of a report to the gradient of the array that holds it."""
   cotangent = step.cotangents.get(name)
   if cotangent is not None:
@@ -246,4 +246,4 @@ def record(step) -> None:
   for names, rates in ((TENDONS, step.tendon_rates), (ACTUATORS, step.actuator_rates)):
     if rates is not None:
       for name, field in zip(names, ("length", "velocity"), strict=True):
-        seed(step, name, tape.field(rates, field))
+        seed(step, name, array=tape.field(rates, field))

@@ -32,7 +32,7 @@ def site_arm(sites: Sites, tree: Tree, nodes: Nodes, world: int, site: int) -> w
   return rotate(nodes.xquat[world, n], sites.site_pos[world % sites.site_pos.shape[0], site])
 
 
-def make_rates(tape, nfield: int, count: int) -> Rates:
+def make_rates(tape, *, nfield: int, count: int) -> Rates:
   """Fresh arrays for the rates of `count` things."""
   return tape.struct(
     Rates,

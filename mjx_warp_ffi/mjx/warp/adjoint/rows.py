@@ -358,7 +358,7 @@ def make_equalities(step) -> Equalities:
   return step.tape.struct(Equalities, **fixed, **leaves)
 
 
-def record(step, rows: Rows, equalities: Equalities) -> None:
+def record(step, rows: Rows, *, equalities: Equalities) -> None:
   """Records limits, friction loss and equalities of joints and tendons of a `StageAdjoint`."""
   tape, m, d = step.tape, step.m, step.d
   fixed = {f: getattr(m, f) for f in ("jnt_type", "jnt_qposadr", "jnt_dofadr")}

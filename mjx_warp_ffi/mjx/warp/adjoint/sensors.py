@@ -344,7 +344,7 @@ def record(step) -> None:
     tape.power(frame_power, (tape.nworld, len(which)), inputs=inputs)
   which = _which(step, _JOINTS + _RATES)
   if len(which):
-    none = make_rates(tape, sweep.fields.count, 1)
+    none = make_rates(tape, nfield=sweep.fields.count, count=1)
     inputs = [make(which=step.constant(which)), step.state, step.tendon_rates or none]
     inputs += [step.actuator_rates or none, cot]
     tape.power(joint_power, (tape.nworld, len(which)), inputs=inputs)

@@ -121,7 +121,7 @@ def gyroscopic_kernel(fields: Fields) -> wp.Kernel:
 
 
 @functools.cache
-def body_kernel(second: bool, gravity: bool, gravcomp: bool) -> wp.Kernel:
+def body_kernel(*, second: bool, gravity: bool, gravcomp: bool) -> wp.Kernel:
   """Inertial, gravitational and applied forces, a thread per world and body."""
 
   @wp.kernel(module="unique")
@@ -167,7 +167,7 @@ def body_kernel(second: bool, gravity: bool, gravcomp: bool) -> wp.Kernel:
 
 
 @functools.cache
-def dof_kernel(second: bool, damper: bool, implicit: bool, actuators: bool) -> wp.Kernel:
+def dof_kernel(*, second: bool, damper: bool, actuators: bool) -> wp.Kernel:
   """Applied forces, armatures and dampers, a thread per world and dof."""
 
   @wp.kernel(module="unique")
@@ -200,7 +200,7 @@ def dof_kernel(second: bool, damper: bool, implicit: bool, actuators: bool) -> w
       y = coords[1, world, i]
       z = coords[2, world, i]
       p = p + armature * y * z
-      if wp.static(implicit and damper):
+      if wp.static(damper):
         slope = damping + s * (2.0 * poly[0] + s * 3.0 * poly[1])
         h = dofs.timestep[world % dofs.timestep.shape[0]]
         p = p - h * slope * y * (a - z)
@@ -274,7 +274,7 @@ def record(step) -> None:
     **step.leaves(*[f"body_{f}" for f in "mass inertia ipos iquat gravcomp".split()]),
     gravity=step.leaf("opt.gravity"),
   )
-  kernel = body_kernel(second, not flags & DisableBit.GRAVITY, passive)
+  kernel = body_kernel(second=second, gravity=not flags & DisableBit.GRAVITY, gravcomp=passive)
   inputs = [step.sweep.tree, step.sweep.nodes, inertia, x["xfrc_applied"]]
   tape.power(kernel, (tape.nworld, m.nbody - 1), inputs=inputs)
   if step.implicitfast and m.body_freeadr.size:
@@ -286,7 +286,8 @@ def record(step) -> None:
   ints |= {f: getattr(m, f) for f in ("actuator_trntype", "actuator_trnid")}
   dofs = tape.struct(Dofs, **step.leaves(*names), **ints)
   actuators = bool(np.any(m.jnt_actuatorid.numpy() >= 0))
-  kernel = dof_kernel(second, passive and not flags & DisableBit.DAMPER, second, actuators)
+  damper = passive and not flags & DisableBit.DAMPER
+  kernel = dof_kernel(second=second, damper=damper, actuators=actuators)
   inputs = [dofs, step.state, x["qfrc_applied"], step.sweep.coords]
   tape.power(kernel, (tape.nworld, m.nv), inputs=inputs)
   if passive and not flags & DisableBit.SPRING:

@@ -99,7 +99,7 @@ class Implicit:
     m, d = self.m, self.d
     smooth.solve_LD(m, d, self._factor, self._diagonal, out, g)
     if self.fast and m.body_freeadr.size:
-      free_body.solve_transposed(m, d, g, out=out)
+      free_body.solve_transposed(m, d, g=g, out=out)
 
 
 class Newton:

@@ -173,9 +173,9 @@ class StageAdjoint:
       actuators.record(self, self.actuator_rates)
     if self.newton.rows:
       made, equalities = rows.make_rows(self), rows.make_equalities(self)
-      rows.record(self, made, equalities)
+      rows.record(self, made, equalities=equalities)
       if self._has_welds:
-        welds.record(self, made, equalities)
+        welds.record(self, made, equalities=equalities)
       if self.geometry:
         contacts.record(self, made)
     outputs.record(self)

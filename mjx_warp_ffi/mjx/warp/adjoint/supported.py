@@ -175,6 +175,9 @@ def _implicit(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   """Forces of which implicitfast takes only a part, because M has no place for the rest."""
   if m.opt.integrator != IntegratorType.IMPLICITFAST:
     return
+  off = m.opt.disableflags & (DisableBit.ACTUATION | DisableBit.DAMPER)
+  if off and off != DisableBit.ACTUATION | DisableBit.DAMPER:
+    yield "implicitfast with only one of actuation and damper disabled"
   place = m.M_elemid.numpy() >= 0
   place |= place.T
   free = np.isin(mjm.dof_bodyid, m.body_freeadr.numpy())

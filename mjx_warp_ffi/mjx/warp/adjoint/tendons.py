@@ -11,7 +11,7 @@ import warp as wp
 from mujoco_warp._src.types import DisableBit
 
 from mjx_warp_ffi.mjx.warp.adjoint import wraps
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, State, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Fields, Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, Sites, make_rates, site_arm
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   magnitude,
@@ -142,7 +142,7 @@ def tendon_kernel(nfield: int) -> wp.Kernel:
 
 
 @functools.cache
-def tendon_power_kernel(fields, spring: bool, damper: bool, implicit: bool) -> wp.Kernel:
+def tendon_power_kernel(fields: Fields, *, spring: bool, damper: bool, implicit: bool) -> wp.Kernel:
   """Springs, dampers and armatures, a thread per world and tendon."""
 
   @wp.kernel(module="unique")
@@ -228,16 +228,16 @@ def record(step) -> "Rates | None":
   nfield, world = sweep.fields.count, tape.nworld
   segments, paths = _paths(m)
   count = len(segments["site0"])
-  pieces = make_rates(tape, nfield, max(count + m.wrap_geom_adr.size, 1))
+  pieces = make_rates(tape, nfield=nfield, count=max(count + m.wrap_geom_adr.size, 1))
   if count:
     arrays = {k: step.constant(x) for k, x in segments.items()}
     inputs = [sweep.tree, sweep.nodes, step.sites, tape.struct(Segments, **arrays), pieces]
     tape.launch(segment_kernel(nfield), (world, count), inputs=inputs, outputs=[])
   if m.wrap_geom_adr.size:
-    wraps.record(step, pieces, count)
+    wraps.record(step, pieces, first=count)
   arrays = {k: step.constant(x) for k, x in paths.items()}
   adrs = dict(jnt_qposadr=m.jnt_qposadr, jnt_dofadr=m.jnt_dofadr)
-  rates = make_rates(tape, nfield, m.ntendon)
+  rates = make_rates(tape, nfield=nfield, count=m.ntendon)
   inputs = [tape.struct(Paths, **arrays, **adrs), step.state, sweep.coords, pieces, rates]
   tape.launch(tendon_kernel(nfield), (world, m.ntendon), inputs=inputs, outputs=[])
   names = [f"tendon_{x}" for x in "stiffness stiffnesspoly lengthspring damping".split()]
@@ -246,9 +246,9 @@ def record(step) -> "Rates | None":
   flags = m.opt.disableflags
   kernel = tendon_power_kernel(
     sweep.fields,
-    not flags & DisableBit.SPRING,
-    not flags & DisableBit.DAMPER,
-    step.implicitfast,
+    spring=not flags & DisableBit.SPRING,
+    damper=not flags & DisableBit.DAMPER,
+    implicit=step.implicitfast,
   )
   tape.power(kernel, (world, m.ntendon), inputs=[tendons, rates])
   return rates

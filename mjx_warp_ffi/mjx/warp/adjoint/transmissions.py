@@ -275,8 +275,8 @@ def record(step, tendons: "Rates | None") -> Rates:
     jnt_dofadr=m.jnt_dofadr,
     **step.leaves("actuator_gear", "actuator_cranklength"),
   )
-  rates = make_rates(tape, nfield, count)
-  inputs = [t, step.state, sweep.coords, tendons or make_rates(tape, nfield, 1), rates]
+  rates = make_rates(tape, nfield=nfield, count=count)
+  inputs = [t, step.state, sweep.coords, tendons or make_rates(tape, nfield=nfield, count=1), rates]
   tape.launch(joint_kernel(nfield), (tape.nworld, count), inputs=inputs, outputs=[])
   kinds = m.actuator_trntype.numpy()
   which = np.flatnonzero((kinds == SITE) | (kinds == CRANK))

@@ -179,7 +179,7 @@ def weld_row_power(
   power[world, r] = p
 
 
-def record(step, rows: Rows, equalities: Equalities) -> None:
+def record(step, rows: Rows, *, equalities: Equalities) -> None:
   """Records the connects and welds of a `StageAdjoint`."""
   m, tape = step.m, step.tape
   # MJWarp takes the weights of the bodies that these are welded to where J is sparse

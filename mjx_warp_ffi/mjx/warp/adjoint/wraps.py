@@ -256,7 +256,7 @@ def wrap_kernel(nfield: int) -> wp.Kernel:
   return wrapped
 
 
-def record(step, pieces: Rates, first: int) -> None:
+def record(step, pieces: Rates, *, first: int) -> None:
   """Records the bent pieces of the tendons of a `StageAdjoint`, which stand from `first` on."""
   tape, m, sweep = step.tape, step.m, step.sweep
   adr = m.wrap_geom_adr.numpy()[pieces_order(m)]

@@ -61,6 +61,10 @@ def scaled(x: wp.array(dtype=float), factor: float, y: wp.array(dtype=float)):
   wp.launch(scale, dim=x.shape, inputs=[x, factor], outputs=[y])
 
 
+def halved(x: wp.array(dtype=float), y: wp.array(dtype=float)):
+  wp.launch(scale, dim=x.shape, inputs=[x, 0.5], outputs=[y])
+
+
 def sums(
   x: wp.array(dtype=float),
   y: wp.array(dtype=float),

@@ -125,6 +125,36 @@ def test_sharded_calls_run_on_eight_devices_in_every_mode():
   run_python(SHARDED, devices=8)
 
 
+TWO_GPUS = """
+import jax, jax.numpy as jnp, numpy as np, warp as wp
+from jax.sharding import PartitionSpec as P
+from mjx_warp_ffi.third_party import warp as ffi
+import ffi_helpers as t
+assert len(jax.devices()) >= 2
+auto = (jax.sharding.AxisType.Auto,)
+mesh = jax.make_mesh((2,), ("i",), axis_types=auto, devices=jax.devices()[:2])
+def waits(x: wp.array(dtype=float), y: wp.array(dtype=float)):
+  wp.launch(t.scale, dim=x.shape, inputs=[x, 0.5], outputs=[y])
+  if not wp.get_stream().is_capturing:
+    wp.synchronize_stream()
+for mode in t.MODES:
+  call = ffi.jax_callable(waits if mode == ffi.GraphMode.NONE else t.halved, graph_mode=mode)
+  step = lambda c, _: (jax.lax.psum(call(c)[0], "i"), None)
+  f = jax.jit(jax.shard_map(
+    lambda x: jax.lax.scan(step, x, None, length=50)[0],
+    mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False))
+  for _ in range(3):
+    np.testing.assert_array_equal(f(np.ones(8, np.float32)), np.ones(8, np.float32))
+"""
+
+
+@pytest.mark.gpu
+def test_bodies_between_collectives_of_two_gpus_do_not_wait_for_each_other():
+  if len(jax.devices("cuda")) < 2:
+    pytest.skip("needs two CUDA devices")
+  run_python(TWO_GPUS, platform="cuda")
+
+
 def test_a_call_inside_shard_map_varies_with_its_arguments(mode):
   mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
   call = ffi.jax_callable(scaled, graph_mode=mode)

@@ -58,6 +58,8 @@ class SlotCache:
     self._lock = threading.Lock()
     self._slots: collections.OrderedDict[Hashable, Slot] = collections.OrderedDict()
     self._maximum = maximum
+    # The slot used last is the most recent one already and needs no look-up.
+    self._last: tuple[Hashable, Slot] = (None, Slot())
 
   def __len__(self) -> int:
     """The number of slots that are held."""
@@ -76,11 +78,15 @@ class SlotCache:
   def acquire(self, key: Hashable) -> Slot:
     """Returns the slot of a key with its lock held, empty if it is new."""
     while True:
-      slot = self._get(key)
+      last, slot = self._last
+      if last is not key:
+        slot = self._get(key)
+        self._last = key, slot
       slot.lock.acquire()
       if not slot.released:
         return slot
-      slot.lock.release()  # evicted between the two lines above
+      slot.lock.release()  # evicted since it was looked up
+      self._last = None, slot
 
   def _get(self, key: Hashable) -> Slot:
     with self._lock:

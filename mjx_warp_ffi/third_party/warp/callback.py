@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from mjx_warp_ffi.third_party.warp import call as call_lib
-from mjx_warp_ffi.third_party.warp import target, xla_ffi
+from mjx_warp_ffi.third_party.warp import guard, target, xla_ffi
 
 _OLDEST_JAX = (0, 8, 0)
 
@@ -95,7 +95,8 @@ def register_ffi_callback(name: str, func: Callable, graph_compatible: bool = Tr
     )
     inputs = [FfiBuffer(buffer) for buffer in call.inputs()]
     outputs = [FfiBuffer(buffer) for buffer in call.outputs()]
-    func(inputs, outputs, call.attributes(), context)
+    with guard.launching(call.platform):
+      func(inputs, outputs, call.attributes(), context)
 
   traits = target.CAPTURABLE if graph_compatible else target.NO_TRAITS
   target.register_once(name, handler, owner=(func, graph_compatible), traits=traits)

@@ -74,6 +74,16 @@ class _Seen:
     self.inputs = xla_ffi.Snapshot(frame[xla_ffi.ARGS], frame[xla_ffi.ARG_COUNT])
     self.outputs = xla_ffi.Snapshot(frame[xla_ffi.RETS], frame[xla_ffi.RET_COUNT])
     self.slot = _slot_key(place, call.inputs(), call.outputs())
+    self._parts = (b"", b"")
+    self._pointers = b""
+
+  @property
+  def pointers(self) -> bytes:
+    """The data pointers of the call: the same object as long as they are the same."""
+    parts = self.inputs.pointers, self.outputs.pointers
+    if parts[0] is not self._parts[0] or parts[1] is not self._parts[1]:
+      self._parts, self._pointers = parts, parts[0] + parts[1]
+    return self._pointers
 
   def recognises(self, frame: tuple[int, ...], place: tuple[Any, ...]) -> bool:
     """Returns whether a call at this frame has the same place, dtypes and shapes."""
@@ -156,6 +166,6 @@ class Dispatcher:
         self._keys.clear()
       # One object for equal keys, so that finding the slot compares identities.
       seen.slot = self._keys.setdefault(seen.slot, seen.slot)
-    pointers, key = seen.inputs.pointers + seen.outputs.pointers, seen.slot
+    pointers, key = seen.pointers, seen.slot
     self._seen[address] = seen
     return pointers, (key, pointers) if self._by_pointer else key

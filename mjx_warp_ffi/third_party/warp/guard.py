@@ -71,6 +71,7 @@ class SharedLock:
 
 
 _bodies = SharedLock()
+_NOTHING = contextlib.nullcontext()
 
 
 def body(
@@ -89,9 +90,9 @@ def body(
   return _alone(device, stream, waits=alone or waits)
 
 
-def launching(device: wp.Device) -> AbstractContextManager:
-  """Keeps a launch on the CPU, with its device given, out of a capture in another thread."""
-  return _bodies.shared if device.is_cpu else contextlib.nullcontext()
+def launching(platform: str) -> AbstractContextManager:
+  """Keeps launches on the CPU, with their device given, out of a capture in another thread."""
+  return _bodies.shared if platform == "cpu" else _NOTHING
 
 
 @contextlib.contextmanager

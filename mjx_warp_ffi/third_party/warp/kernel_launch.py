@@ -92,7 +92,7 @@ class KernelLauncher:
     if self._launch is None:  # an empty launch
       return
     handle = call_lib.external_stream(self._device, stream) if stream else None
-    with guard.launching(self._device):
+    with guard.launching("cpu" if self._device.is_cpu else "CUDA"):
       if self._entries == 1:
         self._launch.launch(handle)
         return

@@ -72,7 +72,7 @@ def put_model(
     raise TypeError(f"put_model takes a mujoco.MjModel, got {type(m).__name__}")
   if gradient not in _GRADIENTS:
     raise ValueError(f"gradient must be one of {', '.join(_GRADIENTS)}, got {gradient!r}")
-  model = types.model_of(m, warp_io.check_and_options(m), gradient, autoreset)
+  model = types.model_of(m, warp_io.check_and_options(m), gradient=gradient, autoreset=autoreset)
   return model if device is None else jax.device_put(model, device)
 
 

@@ -36,7 +36,7 @@ def _pytree(leaves: Sequence[str]) -> Callable[[type], type]:
   return decorate
 
 
-def convert(name: str, value: Any, shape: tuple[int, ...], dtype: np.dtype) -> jax.Array:
+def convert(name: str, value: Any, *, shape: tuple[int, ...], dtype: np.dtype) -> jax.Array:
   """`value` as an array of the dtype, with the shape or batch axes before it.
 
   Raises:
@@ -65,7 +65,7 @@ def _new_leaf(
   """The value of a leaf to be, converted; in a tree of axes (`in_axes`) it is an axis, as it is."""
   if not hasattr(getattr(owner, name), "dtype"):
     return value
-  return convert(kind[0], value, *kind[1:])
+  return convert(kind[0], value, shape=kind[1], dtype=kind[2])
 
 
 def _reject(what: str, names: Any, valid: Any, hint: str = "") -> None:
@@ -242,7 +242,7 @@ class Data:
     _reject("Data", values, _DATA_FIELDS)
     batch = jnp.ndim(self.time)
     leaves = {
-      k: convert(k, v, getattr(self, k).shape[batch:], _DATA_FIELDS[k].dtype)
+      k: convert(k, v, shape=getattr(self, k).shape[batch:], dtype=_DATA_FIELDS[k].dtype)
       for k, v in values.items()
     }
     return _copy(self, {**leaves, **own})
@@ -291,7 +291,7 @@ def _leaf(owner: Any, field: fields.Field, name: str) -> jax.Array:
 
 
 def model_of(
-  mj_model: mujoco.MjModel, statics: dict[str, Any], gradient: str, autoreset: bool
+  mj_model: mujoco.MjModel, statics: dict[str, Any], *, gradient: str, autoreset: bool
 ) -> Model:
   """The Model of an MjModel; `statics` are mujoco_warp's own options for it."""
   opt = {k: _leaf(mj_model.opt, f, k) for k, f in _OPTION_FIELDS.items()}

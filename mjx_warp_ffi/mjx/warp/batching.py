@@ -19,7 +19,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 Arrays = tuple[jax.Array, ...]
 
 
-def fold(x: jax.Array, size: int, is_batched: bool) -> jax.Array:
+def fold(x: jax.Array, size: int, *, is_batched: bool) -> jax.Array:
   """(size, nworld, ...) to (size * nworld, ...); an array without the batch is repeated."""
   if not is_batched:
     x = jnp.broadcast_to(x[None], (size, *x.shape))
@@ -66,7 +66,10 @@ def sharded(call: Callable[..., Arrays], by_world: list[bool]) -> Callable[..., 
 
 
 def batched(
-  call: Callable[[frozenset[int], Arrays], Arrays], shared: int, rows: frozenset[int] = frozenset()
+  call: Callable[[frozenset[int], Arrays], Arrays],
+  shared: int,
+  *,
+  rows: frozenset[int] = frozenset(),
 ) -> Callable[..., Arrays]:
   """A function over worlds that `vmap` turns into the same function over more worlds.
 
@@ -94,14 +97,14 @@ def batched(
     folded, more = [], set(rows)
     for i, (x, is_batched) in enumerate(zip(args, in_batched, strict=True)):
       if i >= shared or i in rows:
-        folded.append(fold(x, size, is_batched))
+        folded.append(fold(x, size, is_batched=is_batched))
       elif is_batched:
         more.add(i)
         each = jnp.broadcast_to(x[:, None], (size, nworld, *x.shape[1:]))
         folded.append(each.reshape(size * nworld, *x.shape[1:]))
       else:
         folded.append(x)
-    results = batched(call, shared, frozenset(more))(*folded)
+    results = batched(call, shared, rows=frozenset(more))(*folded)
     return tuple(unfold(x, size) for x in results), (True,) * len(results)
 
   return over_worlds

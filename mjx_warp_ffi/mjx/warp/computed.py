@@ -19,7 +19,7 @@ from mjx_warp_ffi.mjx.warp.ffi import Array, Inputs, Signature
 from mjx_warp_ffi.mjx.warp.workspace import Plan
 
 
-def inputs_with(m: Model, d: Data, names: Iterable[str], *, rows: bool) -> Inputs:
+def inputs_with(m: Model, d: Data, *, names: Iterable[str], rows: bool) -> Inputs:
   """The inputs of a step and further fields of a Data.
 
   Args:
@@ -55,7 +55,7 @@ class Stage(ffi.Staged):
   def __call__(self, m: Model, d: Data) -> Data:
     """The Data with the function's results; checks Model and Data first."""
     ffi.check(m, d)
-    inputs = inputs_with(m, d, self.outputs(m), rows=self.rows)
+    inputs = inputs_with(m, d, names=self.outputs(m), rows=self.rows)
     return with_results(d, self.results(m, inputs))
 
 
@@ -84,7 +84,7 @@ class Computed:
   def __call__(self, m: Model, d: Data, *args: Any) -> tuple[jax.Array, ...]:
     """The results, for arguments in their order; checks them first."""
     ffi.check(m, d)
-    inputs = inputs_with(m, d, self.reads(m), rows=self.rows)
+    inputs = inputs_with(m, d, names=self.reads(m), rows=self.rows)
     extra = [_argument(a, v) for a, v in zip(self.arguments, args, strict=True)]
     signature = self._signature(m, d, inputs, extra)
     values = [fields.lookup(m, leaf) for leaf in signature.leaves]

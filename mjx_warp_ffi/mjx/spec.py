@@ -62,6 +62,10 @@ class Spec:
     switches = self.switches.union(on)
     return self if switches == self.switches else Spec(self.mj_model, switches, self.structure)
 
+  def switched_off(self) -> list[str]:
+    """The leaves of features that are off, which must be zero."""
+    return [n for s, names in SWITCHES.items() if s not in self.switches for n in names]
+
   def __eq__(self, other: object) -> bool:
     return isinstance(other, Spec) and self.digest == other.digest
 

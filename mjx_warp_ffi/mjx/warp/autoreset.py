@@ -16,8 +16,9 @@ import mujoco_warp as mjw
 import numpy as np
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp import autoreset_kernels, kernels
+from mjx_warp_ffi.mjx.warp import autoreset_kernels
 from mjx_warp_ffi.mjx.warp.types import BroadphaseType, IntegratorType, JointType
+from mjx_warp_ffi.mjx.warp.watch import Watch
 
 _ZEROED = (
   *("time", "qvel", "act", "qacc_warmstart", "ctrl", "qfrc_applied", "xfrc_applied", "userdata"),
@@ -29,7 +30,7 @@ _KEPT = ("history", "tree_asleep")  # whose first values mujoco_warp's make_data
 class AutoReset:
   """The step with resets, for one workspace."""
 
-  def __init__(self, m: mjw.Model, d: mjw.Data, watch: kernels.Watch):
+  def __init__(self, m: mjw.Model, d: mjw.Data, watch: Watch):
     """Finds the first values of the state, and fills the arena by one forward pass."""
     self._m, self._d, self._watch = m, d, watch
     self._bad = wp.zeros(d.nworld, dtype=bool)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp import kernels
+from mjx_warp_ffi.mjx.warp import watch_kernels
 
 
 @wp.struct
@@ -38,9 +38,9 @@ def find_bad_state(
   warning: wp.array[int],
 ):
   world = wp.tid()
-  bits = kernels.bad_state(qpos, qvel, world)
-  if (bits & kernels.BADQPOS) != 0:
-    bits = kernels.BADQPOS  # the velocity is reset before it is looked at
+  bits = watch_kernels.bad_state(qpos, qvel, world)
+  if (bits & watch_kernels.BADQPOS) != 0:
+    bits = watch_kernels.BADQPOS  # the velocity is reset before it is looked at
   _note(bits, world, bad, some, warning)
 
 
@@ -53,7 +53,7 @@ def find_bad_acceleration(
   warning: wp.array[int],
 ):
   world = wp.tid()
-  bits = kernels.bad_acceleration(qacc, qfrc_smooth, world)
+  bits = watch_kernels.bad_acceleration(qacc, qfrc_smooth, world)
   _note(bits, world, bad, some, warning)
 
 

@@ -1,4 +1,4 @@
-"""Kernels around a MuJoCo Warp function: static geoms, contacts by world, bad states."""
+"""Kernels around a MuJoCo Warp function: static geoms, contacts by world, options."""
 
 # ruff: noqa: D103 - kernels are described by the functions that launch them
 
@@ -10,27 +10,13 @@ import mujoco
 import mujoco_warp as mjw
 import numpy as np
 import warp as wp
-from mujoco_warp import IntegratorType
 from mujoco_warp._src import math as mjw_math
 from mujoco_warp._src import types as mjw_types
 
 from mjx_warp_ffi.mjx.warp import fields
 
-_MAXVAL = wp.constant(float(mujoco.mjMAXVAL))
 _MINVAL = wp.constant(float(mujoco.mjMINVAL))
-# Its square is beyond single precision, and the solver returns where it started from.
-_MAXFORCE = wp.constant(1e18)
 _IS_CONSTRAINT = wp.constant(int(mjw_types.ContactType.CONSTRAINT))
-_NEFC = wp.constant(int(mjw_types.OverflowType.NEFC))
-_BROADPHASE = wp.constant(int(mjw_types.OverflowType.BROADPHASE))
-_NARROWPHASE = wp.constant(int(mjw_types.OverflowType.NARROWPHASE))
-BADQPOS = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQPOS))
-BADQVEL = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQVEL))
-BADQACC = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQACC))
-
-# What is counted, by its place in the array of peaks.
-PEAKS = ("contacts_of_a_world", "rows_of_a_world", "contacts", "pairs")
-_PEAK_WORLD, _PEAK_ROWS, _PEAK_CONTACTS, _PEAK_PAIRS = (wp.constant(i) for i in range(4))
 
 
 @wp.struct
@@ -133,108 +119,6 @@ def _copy_contacts(
     dst[world, i, column.word] = src[order[world, i], column.word]
   else:
     dst[world, i, column.word] = column.padding
-
-
-@wp.func
-def _exceeds(values: wp.array2d[float], limit: float, world: int):
-  for i in range(values.shape[1]):
-    x = values[world, i]
-    if not (x > -limit and x < limit):  # NaN too: no comparison with it holds
-      return True
-  return False
-
-
-@wp.func
-def bad_state(qpos: wp.array2d[float], qvel: wp.array2d[float], world: int):
-  """The mjWARN_* bits of a position and a velocity."""
-  bits = wp.int32(0)
-  if _exceeds(qpos, _MAXVAL, world):
-    bits = bits | BADQPOS
-  if _exceeds(qvel, _MAXVAL, world):
-    bits = bits | BADQVEL
-  return bits
-
-
-@wp.func
-def bad_acceleration(qacc: wp.array2d[float], qfrc_smooth: wp.array2d[float], world: int):
-  """The mjWARN_* bits of an acceleration, and of a force that the solver gives up on."""
-  bits = wp.int32(0)
-  if _exceeds(qacc, _MAXVAL, world) or _exceeds(qfrc_smooth, _MAXFORCE, world):
-    bits = BADQACC
-  return bits
-
-
-@wp.kernel(enable_backward=False)
-def _begin(
-  qpos: wp.array2d[float],
-  qvel: wp.array2d[float],
-  warning: wp.array[int],
-  ncon: wp.array[int],
-  nefc: wp.array[int],
-  lost: wp.array[int],
-):
-  world = wp.tid()
-  warning[world] = warning[world] | bad_state(qpos, qvel, world)
-  ncon[world] = 0
-  nefc[world] = 0  # stale from the last call until rows are made
-  if world == 0:
-    lost[0] = 0
-
-
-@wp.kernel(enable_backward=False)
-def _watch_pools(
-  naconmax: int,
-  ncollision: wp.array[int],
-  nacon: wp.array[int],
-  lost: wp.array[int],
-  peaks: wp.array[int],
-):
-  pairs = ncollision[0]
-  contacts = nacon[0]
-  wp.atomic_max(peaks, _PEAK_PAIRS, pairs)
-  wp.atomic_max(peaks, _PEAK_CONTACTS, contacts)
-  if pairs > naconmax:
-    lost[0] = lost[0] | _BROADPHASE
-  if contacts > naconmax:
-    lost[0] = lost[0] | _NARROWPHASE
-    nacon[0] = naconmax  # some kernels of mujoco_warp index the pool with it unchecked
-
-
-@wp.kernel(enable_backward=False)
-def _watch_rows(
-  nefc: wp.array[int],
-  njmax: int,
-  overflow: wp.array[int],
-  peaks: wp.array[int],
-):
-  world = wp.tid()
-  rows = nefc[world]
-  if rows > peaks[_PEAK_ROWS]:  # most worlds need no atomic
-    wp.atomic_max(peaks, _PEAK_ROWS, rows)
-  if rows > njmax:
-    overflow[world] = overflow[world] | _NEFC
-
-
-@wp.kernel(enable_backward=False)
-def _end(
-  qacc: wp.array2d[float],
-  qfrc_smooth: wp.array2d[float],
-  warning: wp.array[int],
-  ncon: wp.array[int],
-  nconmax: int,
-  lost: wp.array[int],
-  overflow: wp.array[int],
-  peaks: wp.array[int],
-):
-  world = wp.tid()
-  warning[world] = warning[world] | bad_acceleration(qacc, qfrc_smooth, world)
-  bits = lost[0]  # a full pool may have dropped contacts of any world
-  n = ncon[world]
-  if n > nconmax:
-    bits = bits | _NARROWPHASE
-  if n > peaks[_PEAK_WORLD]:
-    wp.atomic_max(peaks, _PEAK_WORLD, n)
-  overflow[world] = overflow[world] | bits
 
 
 @wp.kernel(enable_backward=False)
@@ -350,60 +234,4 @@ class WorldContacts:
       _copy_contacts,
       dim=(*self._listed.shape, self._columns.size),
       inputs=[self.ncon, self.order, d.naconmax, self._columns],
-    )
-
-
-class Watch:
-  """Watches for bad states and full capacities, and keeps the largest counts.
-
-  Attributes:
-    warning: mjWARN_* bits of each world.
-  """
-
-  def __init__(self, d: mjw.Data, contacts: WorldContacts, peaks: wp.array):
-    """Watches `d`; `peaks` may be shared."""
-    self._d = d
-    self._contacts = contacts
-    self._peaks = peaks
-    self._lost = wp.zeros(1, dtype=int)
-    self.warning = wp.zeros(d.nworld, dtype=int)
-
-  def begin(self) -> None:
-    """Flags bad positions and velocities, and zeroes the counts; before the physics."""
-    d = self._d
-    wp.launch(
-      _begin,
-      dim=d.nworld,
-      inputs=[d.qpos, d.qvel],
-      outputs=[self.warning, self._contacts.ncon, d.nefc, self._lost],
-    )
-
-  def collided(self, m: mjw.Model, d: mjw.Data) -> None:
-    """Notes what the pools lost, after each collision detection (mujoco_warp calls it)."""
-    if m.opt.integrator == IntegratorType.RK4:
-      self._rows()  # of the stage before
-    wp.launch(
-      _watch_pools,
-      dim=1,
-      inputs=[d.naconmax, d.ncollision, d.nacon],
-      outputs=[self._lost, self._peaks],
-    )
-
-  def end(self) -> None:
-    """Flags bad accelerations and the worlds that lost something; after the contacts."""
-    d = self._d
-    self._rows()
-    wp.launch(
-      _end,
-      dim=d.nworld,
-      inputs=[
-        *(d.qacc, d.qfrc_smooth, self.warning, self._contacts.ncon, self._contacts.nconmax),
-        *(self._lost, d.overflow, self._peaks),
-      ],
-    )
-
-  def _rows(self) -> None:
-    d = self._d
-    wp.launch(
-      _watch_rows, dim=d.nworld, inputs=[d.nefc, d.njmax], outputs=[d.overflow, self._peaks]
     )

@@ -10,7 +10,7 @@ import warp as wp
 from mujoco_warp import OverflowType
 
 from mjx_warp_ffi.mjx.spec import Sizes
-from mjx_warp_ffi.mjx.warp import kernels
+from mjx_warp_ffi.mjx.warp import watch_kernels
 from mjx_warp_ffi.mjx.warp.workspace import peaks_of, spread
 
 # Limits of the solver's iterations, at which nothing is lost.
@@ -27,14 +27,14 @@ _OTHERS = {
 
 
 def read(structure: str, *, clear: bool = False) -> dict[str, int]:
-  """The largest counts on any device, by their names in `kernels.PEAKS`."""
-  largest = np.zeros(len(kernels.PEAKS), np.int32)
+  """The largest counts on any device, by their names in `watch_kernels.PEAKS`."""
+  largest = np.zeros(len(watch_kernels.PEAKS), np.int32)
   for device in wp.get_devices():
     counts = peaks_of(structure, device.alias)
     largest = np.maximum(largest, counts.numpy())
     if clear:
       counts.zero_()
-  return dict(zip(kernels.PEAKS, largest.tolist(), strict=True))
+  return dict(zip(watch_kernels.PEAKS, largest.tolist(), strict=True))
 
 
 def lost(overflow: np.ndarray) -> np.ndarray:

@@ -13,10 +13,11 @@ import numpy as np
 import warp as wp
 
 from mjx_warp_ffi.mjx.spec import Sizes, Spec
-from mjx_warp_ffi.mjx.warp import fields, kernels
+from mjx_warp_ffi.mjx.warp import fields, kernels, watch_kernels
 from mjx_warp_ffi.mjx.warp.autoreset import AutoReset
 from mjx_warp_ffi.mjx.warp.fields import lookup
 from mjx_warp_ffi.mjx.warp.types import DisableBit, EqType
+from mjx_warp_ffi.mjx.warp.watch import Watch
 
 # Contacts, and the pairs that may touch, live in pools that all worlds share. The places of this
 # many worlds more, as many as there are at most, keep a few worlds with too many contacts from
@@ -67,9 +68,9 @@ class Workspace:
     self._raw = {n: wp.zeros_like(x) for n, x in converted.items()}
     self._static_geoms = kernels.StaticGeoms(mj_model)
     self.contacts = kernels.WorldContacts(self.d, plan.sizes.nconmax)
-    self.watch = kernels.Watch(
-      self.d, self.contacts, peaks_of(plan.spec.structure, self.d.qpos.device.alias)
-    )
+    peaks = peaks_of(plan.spec.structure, self.d.qpos.device.alias)
+    off = [self.leaf(n) for n in plan.spec.switched_off()]
+    self.watch = Watch(self.d, self.contacts, peaks=peaks, off=off)
     self.m.callback.contactfilter = self._collided
     bodies = np.isin(mj_model.eq_type, (EqType.CONNECT, EqType.WELD))
     self._rows_need_rates = bool(np.any(bodies))
@@ -121,11 +122,11 @@ def _collides(m: mjw.Model, d: mjw.Data) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def peaks_of(structure: str, device: str) -> wp.array:
-  """The largest counts so far (`kernels.PEAKS`) of models of a structure on a Warp device.
+  """The largest counts so far (`watch_kernels.PEAKS`) of models of a structure on a Warp device.
 
   They outlive the workspaces, which may be evicted while the numbers are still of interest.
   """
-  return wp.zeros(len(kernels.PEAKS), dtype=int, device=device)
+  return wp.zeros(len(watch_kernels.PEAKS), dtype=int, device=device)
 
 
 def _make_model(plan: Plan) -> mjw.Model:

@@ -1,0 +1,88 @@
+"""Watches every call for bad states, full capacities and parameters that would be ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mujoco_warp as mjw
+import warp as wp
+
+from mjx_warp_ffi.mjx.warp import watch_kernels
+from mjx_warp_ffi.mjx.warp.kernels import WorldContacts
+from mjx_warp_ffi.mjx.warp.types import IntegratorType
+
+
+class Watch:
+  """Finds what went wrong in each world, and keeps the largest counts.
+
+  A parameter of a feature that is compiled out must be zero. `Model.replace` sees to it, but
+  `jax.tree.map` over a Model can give it another value, which would be ignored in silence. In the
+  worlds where that is so, position, velocity and acceleration become NaN.
+
+  Attributes:
+    warning: mjWARN_* bits of each world.
+  """
+
+  def __init__(
+    self, d: mjw.Data, contacts: WorldContacts, *, peaks: wp.array, off: Sequence[wp.array]
+  ):
+    """Watches `d`; `peaks` may be shared, `off` are the parameters of features that are off."""
+    self._d, self._contacts, self._peaks = d, contacts, peaks
+    self._flags = wp.zeros(watch_kernels.FLAGS, dtype=int)
+    self._ignored = wp.zeros(d.nworld, dtype=int)
+    self._off = [x for x in off if x.size]
+    self._leaves = wp.array([_leaf(x) for x in self._off], dtype=watch_kernels.Leaf)
+    self._words = max((leaf.capacity // 4 for leaf in self._off), default=0)
+    self.warning = wp.zeros(d.nworld, dtype=int)
+
+  def begin(self) -> None:
+    """Flags bad positions and velocities, and zeroes the counts; before the physics."""
+    d = self._d
+    wp.launch(
+      watch_kernels.begin,
+      dim=d.nworld,
+      inputs=[d.qpos, d.qvel],
+      outputs=[self.warning, self._contacts.ncon, d.nefc, self._ignored, self._flags],
+    )
+
+  def collided(self, m: mjw.Model, d: mjw.Data) -> None:
+    """Notes what the pools lost; after each collision detection."""
+    if m.opt.integrator == IntegratorType.RK4:
+      self._rows()  # of the stage before
+    wp.launch(
+      watch_kernels.watch_pools,
+      dim=1,
+      inputs=[d.naconmax, d.ncollision, d.nacon],
+      outputs=[self._flags, self._peaks],
+    )
+
+  def end(self) -> None:
+    """Flags bad accelerations and the worlds that lost something; after the contacts."""
+    d = self._d
+    self._rows()
+    wp.launch(
+      watch_kernels.end,
+      dim=d.nworld,
+      inputs=[
+        *(d.qpos, d.qvel, d.qacc, d.qfrc_smooth, self.warning),
+        *(self._contacts.ncon, self._contacts.nconmax),
+        *(self._ignored, self._flags, d.overflow, self._peaks),
+      ],
+    )
+
+  def _rows(self) -> None:
+    d = self._d
+    wp.launch(
+      watch_kernels.watch_rows,
+      dim=max(d.nworld, self._words),
+      inputs=[d.nefc, d.njmax, self._leaves],
+      outputs=[d.overflow, self._ignored, self._flags, self._peaks],
+    )
+
+
+def _leaf(array: wp.array) -> Any:
+  leaf = watch_kernels.Leaf()
+  leaf.ptr, leaf.rows = array.ptr, array.shape[0]
+  leaf.words = array.capacity // 4 // array.shape[0]
+  return leaf

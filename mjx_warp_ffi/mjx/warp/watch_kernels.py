@@ -1,0 +1,163 @@
+"""Kernels that look for bad states, full capacities and parameters that would be ignored."""
+
+# ruff: noqa: D103 - kernels are described by the functions that launch them
+
+from __future__ import annotations
+
+import mujoco
+import warp as wp
+from mujoco_warp import OverflowType
+
+_MAXVAL = wp.constant(float(mujoco.mjMAXVAL))
+# Its square is beyond single precision, and the solver returns where it started from.
+_MAXFORCE = wp.constant(1e18)
+_NEFC = wp.constant(int(OverflowType.NEFC))
+_BROADPHASE = wp.constant(int(OverflowType.BROADPHASE))
+_NARROWPHASE = wp.constant(int(OverflowType.NARROWPHASE))
+BADQPOS = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQPOS))
+BADQVEL = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQVEL))
+BADQACC = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQACC))
+
+# What is counted, by its place in the array of peaks.
+PEAKS = ("contacts_of_a_world", "rows_of_a_world", "contacts", "pairs")
+_PEAK_WORLD, _PEAK_ROWS, _PEAK_CONTACTS, _PEAK_PAIRS = (wp.constant(i) for i in range(4))
+
+# The places in the array of flags that concern all worlds.
+_POOL_LOST, _SHARED_IGNORED = wp.constant(0), wp.constant(1)
+FLAGS = 2
+
+
+@wp.struct
+class Leaf:
+  """A parameter of a feature that is off: its words should be zero."""
+
+  ptr: wp.uint64
+  rows: int
+  words: int
+
+
+@wp.func
+def _exceeds(values: wp.array2d[float], limit: float, world: int):
+  for i in range(values.shape[1]):
+    x = values[world, i]
+    if not (x > -limit and x < limit):  # NaN too: no comparison with it holds
+      return True
+  return False
+
+
+@wp.func
+def bad_state(qpos: wp.array2d[float], qvel: wp.array2d[float], world: int):
+  """The mjWARN_* bits of a position and a velocity."""
+  bits = wp.int32(0)
+  if _exceeds(qpos, _MAXVAL, world):
+    bits = bits | BADQPOS
+  if _exceeds(qvel, _MAXVAL, world):
+    bits = bits | BADQVEL
+  return bits
+
+
+@wp.func
+def bad_acceleration(qacc: wp.array2d[float], qfrc_smooth: wp.array2d[float], world: int):
+  """The mjWARN_* bits of an acceleration, and of a force that the solver gives up on."""
+  bits = wp.int32(0)
+  if _exceeds(qacc, _MAXVAL, world) or _exceeds(qfrc_smooth, _MAXFORCE, world):
+    bits = BADQACC
+  return bits
+
+
+@wp.kernel(enable_backward=False)
+def begin(
+  qpos: wp.array2d[float],
+  qvel: wp.array2d[float],
+  warning: wp.array[int],
+  ncon: wp.array[int],
+  nefc: wp.array[int],
+  ignored: wp.array[int],
+  flags: wp.array[int],
+):
+  world = wp.tid()
+  warning[world] = warning[world] | bad_state(qpos, qvel, world)
+  ncon[world] = 0
+  nefc[world] = 0  # stale from the last call until rows are made
+  ignored[world] = 0
+  if world == 0:
+    flags[_POOL_LOST] = 0
+    flags[_SHARED_IGNORED] = 0
+
+
+@wp.kernel(enable_backward=False)
+def watch_pools(
+  naconmax: int,
+  ncollision: wp.array[int],
+  nacon: wp.array[int],
+  flags: wp.array[int],
+  peaks: wp.array[int],
+):
+  pairs = ncollision[0]
+  contacts = nacon[0]
+  wp.atomic_max(peaks, _PEAK_PAIRS, pairs)
+  wp.atomic_max(peaks, _PEAK_CONTACTS, contacts)
+  if pairs > naconmax:
+    flags[_POOL_LOST] = flags[_POOL_LOST] | _BROADPHASE
+  if contacts > naconmax:
+    flags[_POOL_LOST] = flags[_POOL_LOST] | _NARROWPHASE
+    nacon[0] = naconmax  # some kernels of mujoco_warp index the pool with it unchecked
+
+
+@wp.kernel(enable_backward=False)
+def watch_rows(
+  nefc: wp.array[int],
+  njmax: int,
+  leaves: wp.array[Leaf],
+  overflow: wp.array[int],
+  ignored: wp.array[int],
+  flags: wp.array[int],
+  peaks: wp.array[int],
+):
+  i = wp.tid()
+  if i < nefc.shape[0]:
+    rows = nefc[i]
+    if rows > peaks[_PEAK_ROWS]:  # most worlds need no atomic
+      wp.atomic_max(peaks, _PEAK_ROWS, rows)
+    if rows > njmax:
+      overflow[i] = overflow[i] | _NEFC
+  for k in range(leaves.shape[0]):
+    leaf = leaves[k]
+    if i < leaf.rows * leaf.words:
+      values = wp.array(ptr=leaf.ptr, shape=(leaf.rows * leaf.words,), dtype=float)
+      if values[i] != 0.0:
+        if leaf.rows == 1:
+          flags[_SHARED_IGNORED] = 1
+        else:
+          ignored[i // leaf.words] = 1
+
+
+@wp.kernel(enable_backward=False)
+def end(
+  qpos: wp.array2d[float],
+  qvel: wp.array2d[float],
+  qacc: wp.array2d[float],
+  qfrc_smooth: wp.array2d[float],
+  warning: wp.array[int],
+  ncon: wp.array[int],
+  nconmax: int,
+  ignored: wp.array[int],
+  flags: wp.array[int],
+  overflow: wp.array[int],
+  peaks: wp.array[int],
+):
+  world = wp.tid()
+  warning[world] = warning[world] | bad_acceleration(qacc, qfrc_smooth, world)
+  bits = flags[_POOL_LOST]  # a full pool may have dropped contacts of any world
+  n = ncon[world]
+  if n > nconmax:
+    bits = bits | _NARROWPHASE
+  if n > peaks[_PEAK_WORLD]:
+    wp.atomic_max(peaks, _PEAK_WORLD, n)
+  overflow[world] = overflow[world] | bits
+  if ignored[world] != 0 or flags[_SHARED_IGNORED] != 0:
+    for i in range(qpos.shape[1]):
+      qpos[world, i] = wp.NAN
+    for i in range(qvel.shape[1]):
+      qvel[world, i] = wp.NAN
+      qacc[world, i] = wp.NAN

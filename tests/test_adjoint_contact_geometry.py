@@ -215,6 +215,30 @@ def test_the_normal_of_two_flat_faces_rides_on_the_second_geom(pair):
   np.testing.assert_allclose(second, np.stack(turning), atol=1e-5)
 
 
+@pytest.mark.parametrize(
+  ("first", "second", "offset"),
+  [
+    ("plane", "cylinder", (0, 0, 0.399)),
+    ("plane", "capsule", (0, 0, 0.499)),
+    ("plane", "ellipsoid", (0, 0, 0.499)),
+    ("sphere", "box", (0, 0, 0.799)),
+    ("capsule", "capsule", (0, 0.299, 0)),
+    ("capsule", "box", (0, 0, 0.849)),
+    ("cylinder", "cylinder", (0, 0.599, 0)),
+    ("ellipsoid", "box", (0, 0, 0.999)),
+  ],
+)
+def test_gradients_are_finite_where_the_axes_of_the_geoms_are_aligned(first, second, offset):
+  """Upright, flat or parallel: kinks, where the derivative of one side is as good as any."""
+  mjm = scene(first, second)
+  turns = np.stack([np.eye(3), np.eye(3)])
+  pose = Pose(np.array([[0, 0, 0], offset]), turns, mjm.geom_size.copy())
+  result = warp_contacts(mjm, [pose])
+  assert len(result.world)
+  assert np.isfinite(result.jacobian).all()
+  assert np.abs(result.jacobian).max() < 10  # the smallest radius is 0.15
+
+
 def test_box_box_without_native_ccd_agrees_with_differences(rng):
   """MJWarp then clips the boxes as MuJoCo does, with the reference face's normal."""
   mjm = scene("box", "box")

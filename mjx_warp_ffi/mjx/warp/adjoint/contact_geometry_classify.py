@@ -57,6 +57,7 @@ wp.set_module_options({"enable_backward": False})
 NEWTON_STEPS = wp.constant(8)
 BETTER = wp.constant(0.99)  # a later rule has to beat an earlier one: they may coincide
 ROUNDING = wp.constant(5.0e-6)  # of positions, relative to the size of the geoms
+PARALLEL = wp.constant(0.99999)  # cosine beyond which two axes touch along a line
 WORST = wp.constant(0.01)  # relative mismatch beyond which no feature counts as found;
 WORST_CURVED = wp.constant(0.05)  # EPA is noisy on curved surfaces
 NOISE = wp.constant(2.0e-6)  # of the normal, times the size of the geoms over the depth
@@ -99,10 +100,9 @@ def _mismatch(found: Contact, truth: Truth) -> float:
   offset = found.pos - truth.contact.pos
   depth = wp.abs(found.dist - truth.contact.dist) + wp.abs(wp.dot(offset, n))
   away = wp.length(offset - n * wp.dot(offset, n)) + truth.depth_weight * depth
-  score = wp.max(turn - truth.noise, 0.0) + wp.max(away / truth.length - ROUNDING, 0.0)
-  if wp.isnan(score):
+  if wp.isnan(turn + away):
     return 1.0e30
-  return score
+  return wp.max(turn - truth.noise, 0.0) + wp.max(away / truth.length - ROUNDING, 0.0)
 
 
 @wp.func
@@ -137,13 +137,15 @@ def _best_single(a: Side, b: Side, s: Surfaces, truth: Truth, match: Match) -> M
   for ka in range(4):
     fa = Feature()
     fa.kind = NONE
-    if best.score > 0.0:
+    if best.score > 0.0 and (ka != 1 or a.geom.kind == _HFIELD):
       fa = single_candidate(a, s, (ka + 2) % 4)  # faces first
-    for kb in range(3):
+    for kb in range(4):
       fb = Feature()
       fb.kind = NONE
       if best.score > 0.0 and fa.kind != NONE:
-        fb = single_candidate(b, s, 2 - kb)
+        fb = single_candidate(b, s, (kb + 2) % 4)
+      if kb == 1 and wp.abs(wp.dot(a.geom.axis, b.geom.axis)) < PARALLEL:
+        fb.kind = NONE
       if a.geom.kind == _HFIELD:
         fb.pad = 0.5 * a.margin
       if _fixes_normal(fa.kind, fb.kind):

@@ -3,7 +3,7 @@
 A feature has one of five kinds. Points are given in units of the geom's size (`scale`), so that
 they move with it; directions and normals are unit vectors.
 
-  POINT      a vertex of a box, mesh or prism, the centre of a sphere, an end of a capsule
+  POINT      a vertex of a box, mesh or prism, the centre of a sphere, a point of an axis
   EDGE       a straight line: an edge, the axis of a capsule, the side of a cylinder
   FACE       a plane: a face of a box, mesh or prism, the cap of a cylinder
   RIM        the circle around the cap of a cylinder
@@ -53,7 +53,7 @@ def radius(geom: Geom, feature: Feature) -> float:
   """How far the surface is from the feature's point or line."""
   if geom.kind == _SPHERE or geom.kind == _CAPSULE:
     return geom.size[0] + feature.pad
-  if geom.kind == _CYLINDER and feature.kind == EDGE:
+  if geom.kind == _CYLINDER and (feature.kind == EDGE or feature.kind == POINT):
     return geom.size[0] + feature.pad
   return feature.pad
 

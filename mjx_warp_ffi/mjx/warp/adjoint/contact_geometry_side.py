@@ -59,12 +59,17 @@ def simple_feature(kind: int, point: wp.vec3, direction: wp.vec3, normal: wp.vec
 
 @wp.func
 def single_candidate(side: Side, s: Surfaces, k: int) -> Feature:
-  """The k-th feature that a single contact may be on: point or surface, edge, face."""
+  """The k-th feature that a single contact may be on.
+
+  Point or surface (0), edge (1), face (2); the wall of a prism, or a point of an axis (3).
+  """
   zero = wp.vec3(0.0)
   up = wp.vec3(0.0, 0.0, 1.0)
   end = wp.vec3(0.0, 0.0, side_of(side.w[2]))
   kind = side.geom.kind
   if kind == _BOX or kind == _MESH:
+    if k == 3:
+      return simple_feature(NONE, zero, zero, zero)
     if k == 0:
       return nearest_vertex(side.geom, s, side.data, side.w)
     if k == 1:
@@ -84,6 +89,8 @@ def single_candidate(side: Side, s: Surfaces, k: int) -> Feature:
     return simple_feature(RIM, end, zero, zero)
   if (kind == _CAPSULE or kind == _CYLINDER) and k == 1:
     return simple_feature(EDGE, zero, up, zero)
+  if (kind == _CAPSULE or kind == _CYLINDER) and k == 3:
+    return simple_feature(POINT, up * (side.w[2] / side.geom.size[1]), zero, zero)
   if kind == _CYLINDER and k == 2:
     return facing(side.geom, s, side.data, side.w, side.n, True)
   return simple_feature(NONE, zero, zero, zero)

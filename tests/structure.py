@@ -41,6 +41,8 @@ UPSTREAM_SIGNATURES = frozenset(
     "where",  # jax.numpy
     *("rne", "mul_m", "jac", "apply_ft", "contact_force", "ray", "ray_normal"),  # mujoco.mjx
     *("id2name", "name2id"),  # mujoco.mjx
+    *("render", "render_with_segmentation", "refit_bvh"),  # mujoco.mjx
+    *("get_rgb", "get_depth", "get_segmentation"),  # mujoco.mjx
     *("jac_body", "jac_body_com", "jac_site", "jac_geom"),  # as jac
   }
 )

@@ -35,6 +35,14 @@ from mjx_warp_ffi.mjx.io import put_data as put_data
 from mjx_warp_ffi.mjx.io import put_model as put_model
 from mjx_warp_ffi.mjx.ray import ray as ray
 from mjx_warp_ffi.mjx.ray import ray_normal as ray_normal
+from mjx_warp_ffi.mjx.render import RenderContext as RenderContext
+from mjx_warp_ffi.mjx.render import create_render_context as create_render_context
+from mjx_warp_ffi.mjx.render import get_depth as get_depth
+from mjx_warp_ffi.mjx.render import get_rgb as get_rgb
+from mjx_warp_ffi.mjx.render import get_segmentation as get_segmentation
+from mjx_warp_ffi.mjx.render import refit_bvh as refit_bvh
+from mjx_warp_ffi.mjx.render import render as render
+from mjx_warp_ffi.mjx.render import render_with_segmentation as render_with_segmentation
 from mjx_warp_ffi.mjx.reset import reset as reset
 from mjx_warp_ffi.mjx.rollout import Trajectory as Trajectory
 from mjx_warp_ffi.mjx.rollout import rollout as rollout
@@ -96,3 +104,5 @@ from mjx_warp_ffi.mjx.types import Contact as Contact
 from mjx_warp_ffi.mjx.types import Data as Data
 from mjx_warp_ffi.mjx.types import Model as Model
 from mjx_warp_ffi.mjx.types import Option as Option
+from mjx_warp_ffi.mjx.warmup import clear_caches as clear_caches
+from mjx_warp_ffi.mjx.warmup import warmup as warmup

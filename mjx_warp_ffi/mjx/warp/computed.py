@@ -71,6 +71,7 @@ class Computed:
     reads: gives the names of the results in a Data that it reads, for a model.
     static: hashable values that the function depends on.
     rows: whether it deals with contacts and constraint rows.
+    captured: as in `ffi.Signature`.
   """
 
   function: Callable[..., None]
@@ -80,6 +81,7 @@ class Computed:
   reads: Callable[[Model], tuple[str, ...]] = lambda m: ()
   static: tuple[Any, ...] = ()
   rows: bool = False
+  captured: bool = True
 
   def __call__(self, m: Model, d: Data, *args: Any) -> tuple[jax.Array, ...]:
     """The results, for arguments in their order; checks them first."""
@@ -112,6 +114,7 @@ class Computed:
       arguments=tuple(arguments),
       results=tuple(extent.fixed(r) for r in self.results),
       static=self.static,
+      captured=self.captured,
     )
 
 

@@ -26,6 +26,7 @@ from mjx_warp_ffi.mjx.spec import Sizes
 from mjx_warp_ffi.mjx.types import Data, Model, leaf_shape, with_results
 from mjx_warp_ffi.mjx.warp import batching, fields
 from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
+from mjx_warp_ffi.third_party.warp.graphs import GraphMode
 from mjx_warp_ffi.third_party.warp.program import Program, jax_program
 
 Function = Callable[[mjw.Model, mjw.Data], None]
@@ -56,6 +57,7 @@ class Signature:
     results: results that are no fields of Data, with their final shapes.
     static: what else the function depends on.
     rows: whether it has contacts and constraint rows; without, the workspace is small.
+    captured: whether it is replayed from a graph, or run as it is, for what no graph records.
   """
 
   name: str
@@ -66,6 +68,7 @@ class Signature:
   results: tuple[Array, ...] = ()
   static: tuple[Any, ...] = ()
   rows: bool = True
+  captured: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,6 +256,7 @@ def launch(
     key=digest((signature.name, signature.static), plan),
     result_types=results,
     input_output_aliases=aliases,
+    graph_mode=GraphMode.WARP_STAGED if signature.captured else GraphMode.NONE,
   )
   return tuple(call(*arrays))
 

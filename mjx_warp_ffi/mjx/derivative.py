@@ -33,7 +33,13 @@ def transition_fd(
   change C x + D u of sensordata, which is that of the state before the step. All displaced states
   are worlds of one batched call, or of a few; `jit` and `vmap` it at will.
 
-  A control at the end of its range is displaced inwards alone.
+  A control at the end of its range is displaced inwards alone. Integrators that mjd_transitionFD
+  refuses (RK4) are differentiated too.
+
+  Against float64 differences on the project's models the median relative error of each matrix is
+  2e-3 or less without contacts, mostly 1e-5 to 3e-4; with contacts 1e-2 or less. A displacement
+  that crosses a kink (joint friction, a limit, a contact that opens) gives errors of order one, and
+  so do piles of bodies at rest. `benchmarks/transition_fd.py` prints the table.
 
   Args:
     m: the model.

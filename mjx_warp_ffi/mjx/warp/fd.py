@@ -35,7 +35,7 @@ _SCRATCH = 16  # what a world's workspace takes, in units of its results
 # (limits, friction loss, contacts), shorter ones drown in rounding.
 _STATE_STEP = {"qpos": 2e-3, "qvel": 5e-3, "act": 2e-3, "ctrl": 2e-3, "time": 1e-2}
 # The force of a contact changes over micrometres, so steeply that rounding matters less.
-_CONTACT_STEP = {**_STATE_STEP, "qpos": 5e-5, "qvel": 1e-3, "ctrl": 3e-4}
+_CONTACT_STEP = {**_STATE_STEP, "qpos": 5e-5, "qvel": 1e-3, "ctrl": 1e-4}
 _LEAF_STEP = {"opt.timestep": 0.1}
 _OTHER_STEP = 1e-2
 _SPEED_STEP = 1e-2  # what a force changes a velocity by, in m/s or rad/s

@@ -224,8 +224,6 @@ class Analytic:
       gradients = _poison(gradients, [given[n] for n in unruled])
     if "time" in given:
       gradients["time"] = given["time"]
-    if "opt.impratio" in gradients:  # the adjoint's is that of 1 / sqrt(impratio)
-      gradients["opt.impratio"] = -0.5 * gradients["opt.impratio"] * m.opt.impratio**-1.5
     return gradients
 
 
@@ -234,9 +232,9 @@ def _wanted(
 ) -> Wanted:
   """Checks at trace time that a derivative exists."""
   passed = set(parameters)
-  unruled = sorted(n for n in passed if _staged_name(n) not in supported.PARAMETERS)
+  unruled = sorted(passed - supported.PARAMETERS)
   if unruled:
-    ruled = [f.name for f in fields.model_leaves() if _staged_name(f.name) in supported.PARAMETERS]
+    ruled = sorted(supported.PARAMETERS)
     raise NotImplementedError(
       f"no analytic gradient with respect to {', '.join(unruled)}; these leaves of Model have one:"
       f" {', '.join(ruled)}. Differentiate with respect to those alone, or: {_ALTERNATIVE}"
@@ -269,15 +267,10 @@ def _adjoint(w: Workspace, wanted: Wanted) -> StepAdjoint:
     mj_model,
     w.m,
     d=w.d,
-    wrt=tuple(_staged_name(n) for n in wanted.parameters),
+    wrt=wanted.parameters,
     outputs=tuple(n for n in wanted.cotangents if n in REPORTS),
     integrate=wanted.integrate,
   )
-
-
-def _staged_name(leaf: str) -> str:
-  """The name of a model leaf in mujoco_warp."""
-  return fields.CONVERTED.get(leaf, leaf)
 
 
 def _poison(gradients: Results, cotangents: Sequence[jax.Array]) -> Results:
@@ -314,7 +307,7 @@ def _launch(wanted: Wanted, plan: Plan, arrays: batching.Arrays) -> batching.Arr
     inputs = [w.leaf(n) for n in (*wanted.leaves, *wanted.parameters)]
     inputs += [w.field(n) for n in wanted.inputs] + [w.d.qacc]
     inputs += [adjoint.cotangents[n] for n in wanted.cotangents]
-    outputs = [adjoint.gradients[_staged_name(n)] for n in wanted.gradients]
+    outputs = [adjoint.gradients[n] for n in wanted.gradients]
 
     def body() -> None:
       w.begin()

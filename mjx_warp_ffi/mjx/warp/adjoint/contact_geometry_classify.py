@@ -235,6 +235,31 @@ def _best_triangle(a: Side, b: Side, s: Surfaces, truth: Truth, match: Match) ->
 
 
 @wp.func
+def _best_match(a: Side, b: Side, s: Surfaces, truth: Truth) -> Match:
+  """Tries all rules, those that MJWarp prefers first; nothing beats a match within rounding."""
+  kind_a = a.geom.kind
+  kind_b = b.geom.kind
+  match = Match()
+  match.score = 1.0e30
+  if is_flat(kind_a) and is_flat(kind_b):
+    match = _best_clipped(a, b, s, truth, 0, match)
+  if is_flat(kind_a) and match.score > 0.0:
+    match = _best_clipped(a, b, s, truth, 1, match)
+  if is_flat(kind_b) and match.score > 0.0:
+    match = _best_clipped(b, a, s, truth, 2, match)
+  if match.score > 0.0:
+    match = _best_single(a, b, s, truth, match)
+  worst = WORST
+  if match.fa.kind >= RIM or match.fb.kind >= RIM:
+    worst = WORST_CURVED
+  if match.score > worst and truth.contact.dist <= 0.0 and a.margin == 0.0:
+    match = _best_triangle(a, b, s, truth, match)
+  if match.score > worst:
+    match.rule = UNKNOWN
+  return match
+
+
+@wp.func
 def _save(frozen: Frozen, i: int, match: Match):
   """Writes a Match to the arrays."""
   frozen.rule[i] = match.rule
@@ -298,24 +323,7 @@ def classify_contacts(
   truth.depth_weight = 1.0
   if is_round(kind_a) or is_round(kind_b):
     truth.depth_weight = 0.1
-  match = Match()
-  match.score = 1.0e30
-  if is_flat(kind_a) and is_flat(kind_b):
-    match = _best_clipped(a, b, surfaces, truth, 0, match)
-  if is_flat(kind_a) and match.score > 0.0:
-    match = _best_clipped(a, b, surfaces, truth, 1, match)
-  if is_flat(kind_b) and match.score > 0.0:
-    match = _best_clipped(b, a, surfaces, truth, 2, match)
-  if match.score > 0.0:
-    match = _best_single(a, b, surfaces, truth, match)
-  worst = WORST
-  if match.fa.kind >= RIM or match.fb.kind >= RIM:
-    worst = WORST_CURVED
-  if match.score > worst and pool.dist[i] <= 0.0 and margin == 0.0:
-    match = _best_triangle(a, b, surfaces, truth, match)
-  if match.score > worst:
-    match.rule = UNKNOWN
-  _save(frozen, i, match)
+  _save(frozen, i, _best_match(a, b, surfaces, truth))
 
 
 @wp.kernel

@@ -41,12 +41,16 @@ def test_data_types_are_those_of_the_header(header):
 
 
 def test_stages_are_those_of_the_header(header):
-  assert enum_values(header, "ExecutionStage") == {s.name: s.value for s in xla_ffi.Stage}
+  # A newer XLA may have stages that an older one lacks, so the mirror has those of the newest.
+  known = {stage.name: stage.value for stage in xla_ffi.Stage}
+  assert enum_values(header, "ExecutionStage").items() <= known.items()
 
 
-def test_the_api_lists_the_functions_of_the_header_in_order(header):
+@pytest.mark.parametrize("name", xla_ffi.API_FUNCTIONS)
+def test_a_function_that_is_used_is_where_the_header_has_it(name, header):
   names = re.findall(r"_XLA_FFI_API_STRUCT_FIELD\(XLA_FFI_(\w+)\);", header)
-  assert names[: len(xla_ffi._API_FUNCTIONS)] == list(xla_ffi._API_FUNCTIONS)
+  functions = [field for field, _ in xla_ffi._Api._fields_][-xla_ffi.API_LENGTH :]
+  assert names[functions.index(name)] == name
 
 
 def c_fields(header, name):

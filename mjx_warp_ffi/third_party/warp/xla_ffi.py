@@ -22,6 +22,7 @@ class Stage(enum.IntEnum):
   PREPARE = 1
   INITIALIZE = 2
   EXECUTE = 3
+  RECORD = 4
 
 
 class Traits(enum.IntFlag):
@@ -86,17 +87,15 @@ _CallFrame = _layout(
   ("rets", _List),
   ("attrs", _Attrs),
 )
-_API_FUNCTIONS = (
-  "Error_Create Error_GetMessage Error_Destroy Handler_Register Stream_Get Type_Register "
-  "ExecutionContext_Get State_Set State_Get DeviceMemory_Allocate DeviceMemory_Free "
-  "ThreadPool_Schedule ThreadPool_NumThreads Future_Create Future_SetAvailable Future_SetError "
-  "RunId_Get DeviceOrdinal_Get"
-).split()
+# The functions that are used, at their places among those of the API; XLA renames others at times.
+API_FUNCTIONS = {"Error_Create": 0, "Error_Destroy": 2, "Stream_Get": 4, "DeviceOrdinal_Get": 17}
+API_LENGTH = 18
+_PLACES = {place: name for name, place in API_FUNCTIONS.items()}
 _Api = _layout(
   "_Api",
   ("version", _ApiVersion),
   ("internal", ctypes.c_void_p),
-  *((name, ctypes.c_void_p) for name in _API_FUNCTIONS),
+  *((_PLACES.get(i, f"unused_{i}"), ctypes.c_void_p) for i in range(API_LENGTH)),
 )
 _ErrorCreateArgs = _layout("_ErrorCreateArgs", ("message", ctypes.c_char_p), ("code", ctypes.c_int))
 _ErrorDestroyArgs = _layout("_ErrorDestroyArgs", ("error", ctypes.c_void_p))

@@ -1,5 +1,7 @@
 """Gradients of one step against float64 central differences of C MuJoCo."""
 
+import re
+
 import mujoco
 import mujoco_warp as mjw
 import numpy as np
@@ -208,6 +210,20 @@ def test_contacts_have_the_gradient_of_differences(cone, condim):
   case.adjoint.launch()
   assert case.d.nacon.numpy()[0] > 10
   case.check(STIFF, names=("qpos", "qvel", "qfrc_applied"))
+
+
+@pytest.mark.parametrize("solref", [".02 1", "-800 -30"])
+def test_geoms_of_the_same_friction_share_its_gradient(solref):
+  """The larger of two equal values has a kink; central differences see half on either side."""
+  text = models.CONTACTS.format(condim=4)
+  head, body = text.split("<worldbody>")
+  body = re.sub(r' (friction|solref|solimp)="[^"]*"', "", body)
+  m = load(re.sub(r'solref="[^"]*"', f'solref="{solref}"', head) + "<worldbody>" + body)
+  assert np.all(m.geom_friction == m.geom_friction[0]) and np.all(m.geom_solref == m.geom_solref[0])
+  case = Case(m, settled_states(m), wrt=("geom_friction", "geom_solref", "geom_solmix"))
+  case.adjoint.launch()
+  assert np.abs(case.adjoint.gradients["geom_friction"].numpy()).max() > 1e-3
+  case.check(STIFF, names=("qvel",))
 
 
 @pytest.mark.parametrize("name", [n for n in REPORTS if n != "sensordata"])

@@ -1,9 +1,14 @@
-"""Friction and solver parameters of contacts as functions of those of the geoms and pairs."""
+"""Friction and solver parameters of contacts as functions of those of the geoms and pairs.
+
+Where MuJoCo takes the larger or the smaller of two equal values, as in every model that leaves the
+friction at its default, each geom gets half of the gradient: the central difference, which moves
+both. Warp's reverse mode of `max` would give nothing to either.
+"""
 
 import warp as wp
 from mujoco_warp._src.collision_core import contact_material_params
 from mujoco_warp._src.math import upper_tri_index
-from mujoco_warp._src.types import vec5
+from mujoco_warp._src.types import MJ_MINMU, vec5
 
 GEOM = ("geom_solmix", "geom_solref", "geom_solimp", "geom_friction")
 PAIR = ("pair_solref", "pair_solreffriction", "pair_solimp", "pair_friction")
@@ -28,6 +33,35 @@ class Materials:
   pair_solimp: wp.array2d[vec5]
   pair_adhesion: wp.array2d[float]
   pair_friction: wp.array2d[vec5]
+
+
+@wp.func
+def _larger(a: float, b: float) -> float:
+  """The larger of two numbers, their mean where they are equal."""
+  y = 0.5 * (a + b)
+  if a > b:
+    y = a
+  elif a < b:
+    y = b
+  return y
+
+
+@wp.func
+def _clamped_larger(a: float, b: float) -> float:
+  """The friction of two geoms along one direction."""
+  y = _larger(a, b)
+  if y < MJ_MINMU:
+    y = MJ_MINMU
+  return y
+
+
+@wp.func
+def _friction(a: wp.vec3, b: wp.vec3) -> vec5:
+  """The friction of two geoms of the same priority."""
+  slide = _clamped_larger(a[0], b[0])
+  spin = _clamped_larger(a[1], b[1])
+  roll = _clamped_larger(a[2], b[2])
+  return vec5(slide, slide, spin, roll, roll)
 
 
 @wp.kernel(module="unique")
@@ -65,6 +99,15 @@ def mix_materials(
     pair,
     worldid[c],
   )
+  if pair < 0:
+    if m.geom_priority[g[0]] == m.geom_priority[g[1]]:
+      row = worldid[c] % m.geom_friction.shape[0]
+      mu = _friction(m.geom_friction[row, g[0]], m.geom_friction[row, g[1]])
+    rowref = worldid[c] % m.geom_solref.shape[0]
+    ref0 = m.geom_solref[rowref, g[0]]
+    ref1 = m.geom_solref[rowref, g[1]]
+    if ref0[0] <= 0.0 or ref1[0] <= 0.0:
+      ref = -wp.vec2(_larger(-ref0[0], -ref1[0]), _larger(-ref0[1], -ref1[1]))
   friction[c] = mu
   solref[c] = ref
   solreffriction[c] = reffriction

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from mjx_warp_ffi.mjx.enums import JointType
 from mjx_warp_ffi.mjx.warp import fields
 
 # How MjModel and MjData begin the names of an object's fields, where it is not "<kind>_".
@@ -28,18 +29,17 @@ _MODEL_FIELDS = {f.name: f for f in fields.model_leaves()}
 Rows = Callable[[Any, int], tuple[int, int]]
 
 
-def _width(m: Any, joint: int, widths: tuple[int, int]) -> int:
-  """The numbers of a joint: those of a free one, of a ball, or one."""
-  kinds = (mujoco.mjtJoint.mjJNT_FREE, mujoco.mjtJoint.mjJNT_BALL)
-  return dict(zip(kinds, widths, strict=True)).get(m.jnt_type[joint], 1)
+def _span(m: Any, joint: int, *, width: str, start: Any) -> tuple[int, int]:
+  """The first number of a joint and how many it has."""
+  return int(start[joint]), getattr(JointType(m.jnt_type[joint]), width)()
 
 
 # The dimensions, beside its own number, that an object of a kind has rows of: (first, count).
 _ROWS: dict[str, dict[str, Rows]] = {
   "body": {"nmocap": lambda m, i: (m.body_mocapid[i], int(m.body_mocapid[i] >= 0))},
   "joint": {
-    "nq": lambda m, i: (m.jnt_qposadr[i], _width(m, i, (7, 4))),
-    "nv": lambda m, i: (m.jnt_dofadr[i], _width(m, i, (6, 3))),
+    "nq": lambda m, i: _span(m, i, width="qpos_width", start=m.jnt_qposadr),
+    "nv": lambda m, i: _span(m, i, width="dof_width", start=m.jnt_dofadr),
   },
   "actuator": {
     "nu": lambda m, i: (m.actuator_ctrladr[i], m.actuator_ctrlnum[i]),

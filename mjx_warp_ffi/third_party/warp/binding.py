@@ -1,15 +1,12 @@
 """Warp arrays on XLA's buffers."""
 
-import collections
 from collections.abc import Sequence
 
 import numpy as np
 import warp as wp
 
 from mjx_warp_ffi.third_party.warp import args as args_lib
-from mjx_warp_ffi.third_party.warp import xla_ffi
-
-_MAX_BOUND = 8
+from mjx_warp_ffi.third_party.warp import runtime, xla_ffi
 
 
 def collapsed(shape: Sequence[int], arg: args_lib.FfiArg) -> tuple[int, ...]:
@@ -31,7 +28,9 @@ def batch_size(shape: Sequence[int], arg: args_lib.FfiArg) -> int | None:
 
 
 class Binding:
-  """The array arguments of a call as Warp arrays, kept for the pointers seen last.
+  """The array arguments of a call as Warp arrays, which follow XLA's pointers.
+
+  Making an array takes longer than all else in a call, so they are made once and moved.
 
   Args:
     signature: The arguments.
@@ -66,7 +65,8 @@ class Binding:
     count = len(inputs) + len(outputs)
     first_pure = len(inputs) + len(signature.in_outs)
     self.pointer_indices = [*range(len(inputs)), *range(first_pure, count)]
-    self._bound: collections.OrderedDict[bytes, list[wp.array]] = collections.OrderedDict()
+    self._pointers = b""
+    self._arrays: list[wp.array] = []
 
   def addresses(self, pointers: bytes) -> list[int]:
     """Returns the addresses of the array arguments, from the packed pointers of a call."""
@@ -74,19 +74,18 @@ class Binding:
     return [values[i] for i in self.pointer_indices]
 
   def arrays(self, pointers: bytes) -> list[wp.array]:
-    """Returns Warp arrays for the array arguments, in their order."""
-    bound = self._bound.get(pointers)
-    if bound is None:
-      bound = [
-        wp.array(ptr=address or None, dtype=arg.type.dtype, shape=shape, device=self.device)
-        for arg, shape, address in zip(
-          self.args, self.shapes, self.addresses(pointers), strict=True
-        )
-      ]
-      self._bound[pointers] = bound
-      if len(self._bound) > _MAX_BOUND:
-        self._bound.popitem(last=False)
-    return bound
+    """Returns Warp arrays for the array arguments, in their order: always the same objects."""
+    if pointers != self._pointers:
+      addresses = self.addresses(pointers)
+      if not self._arrays:
+        self._arrays = [
+          wp.array(ptr=address or None, dtype=arg.type.dtype, shape=shape, device=self.device)
+          for arg, shape, address in zip(self.args, self.shapes, addresses, strict=True)
+        ]
+      for array, address in zip(self._arrays, addresses, strict=True):
+        runtime.move_array(array, address)
+      self._pointers = pointers
+    return self._arrays
 
   def empty(self) -> list[wp.array]:
     """Returns new arrays of the same shapes."""

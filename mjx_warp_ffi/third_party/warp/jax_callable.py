@@ -53,14 +53,14 @@ class _Direct:
     self._modules = owner.modules
     self._waits = owner.graph_mode == GraphMode.NONE
     self._loaded = False
-    self._last: tuple[bytes, list[Any]] = (b"", [])
+    self._arguments: list[Any] = []
 
   def __call__(self, pointers: bytes, stream: int) -> None:
     device = self._bound.device
-    if self._last[0] is not pointers:
-      arguments = self._signature.merge(self._bound.arrays(pointers), self._statics)
-      self._last = pointers, arguments
-    arguments = self._last[1]
+    arrays = self._bound.arrays(pointers)
+    if not self._arguments:
+      self._arguments = self._signature.merge(arrays, self._statics)
+    arguments = self._arguments
     with guard.body(device, stream, alone=not self._loaded, waits=self._waits):
       if device.is_cuda and runtime.is_capturing(stream):
         self._captured_by_xla(arguments)

@@ -34,6 +34,8 @@ def core() -> Any:
   native = context.runtime.core
   missing = [name for name in _NATIVE if not hasattr(native, name)]
   missing += [name for name in ("apic_state", "graph_exec") if not hasattr(_probe(), name)]
+  if not _can_move_arrays():
+    missing.append("the cached descriptor of an array")
   if missing:
     raise ImportError(
       f"warp-lang {wp.__version__} lacks {', '.join(missing)}; install warp-lang 1.19 or later"
@@ -45,9 +47,22 @@ def _probe() -> Any:
   return context.Graph(wp.get_device("cpu") if wp.is_cpu_available() else wp.get_device())
 
 
+def _can_move_arrays() -> bool:
+  array = wp.array(ptr=64, shape=(1,), dtype=wp.uint8, device=_probe().device)
+  before = array.__ctype__().data
+  move_array(array, 128)
+  return (before, array.__ctype__().data) == (64, 128)
+
+
 def is_array_annotation(annotation: Any) -> bool:
   """Returns whether an annotation is `wp.array(...)` or `wp.array[...]`, not indexed or Fabric."""
   return types.matches_array_class(annotation, wp.array)
+
+
+def move_array(array: wp.array, address: int) -> None:
+  """Lets an array that owns no memory describe other memory; its launches so far are unchanged."""
+  array.ptr = address or None
+  array.ctype = None  # the descriptor that launches get is made again from the pointer
 
 
 def default_device() -> wp.Device:

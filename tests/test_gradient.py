@@ -221,3 +221,29 @@ def test_every_result_is_right_or_loud(name):
     return
   scale = max(1.0, float(np.abs(expected).max()))
   np.testing.assert_allclose(got, expected, atol=1e-3 * scale)
+
+
+def test_a_result_without_a_rule_inside_a_loop_is_nan_and_named(ctrl):
+  """A loss that takes every result, so that only the run knows which cotangents are zero."""
+  m, d = model(), make(model())
+  u = jnp.asarray(ctrl, jnp.float32)
+
+  def loss(v: jax.Array, weight: jax.Array) -> jax.Array:
+    def body(d: mjx.Data, u: jax.Array) -> tuple[mjx.Data, None]:
+      return mjx.step(m, d.replace(ctrl=u)), None
+
+    last, _ = jax.lax.scan(body, d.replace(qvel=v), u)
+    floats = [x for x in jax.tree.leaves(last) if x.dtype == jnp.float32]
+    others = jnp.sum(last.cinert) + 0 * sum(jnp.sum(x) for x in floats)
+    return jnp.sum(last.qpos) + weight * others
+
+  mjx.gradient_report(clear=True)
+  batch = jnp.stack([d.qvel, 2 * d.qvel])
+  gradient = jax.jit(jax.vmap(jax.grad(loss)))
+  good = gradient(batch, jnp.zeros(2))
+  assert np.all(np.isfinite(good)) and mjx.gradient_report() == ()
+  mixed = jax.block_until_ready(gradient(batch, jnp.asarray([0.0, 1.0])))
+  np.testing.assert_array_equal(mixed[0], good[0])
+  assert np.all(np.isnan(mixed[1]))
+  assert mjx.gradient_report(clear=True) == ("cinert",)
+  assert mjx.gradient_report() == ()

@@ -43,6 +43,7 @@ from mjx_warp_ffi.mjx.render import get_segmentation as get_segmentation
 from mjx_warp_ffi.mjx.render import refit_bvh as refit_bvh
 from mjx_warp_ffi.mjx.render import render as render
 from mjx_warp_ffi.mjx.render import render_with_segmentation as render_with_segmentation
+from mjx_warp_ffi.mjx.report import gradient_report as gradient_report
 from mjx_warp_ffi.mjx.reset import reset as reset
 from mjx_warp_ffi.mjx.rollout import Trajectory as Trajectory
 from mjx_warp_ffi.mjx.rollout import rollout as rollout

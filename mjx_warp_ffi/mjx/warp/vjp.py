@@ -19,7 +19,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from mjx_warp_ffi.mjx import types
 from mjx_warp_ffi.mjx.types import Data, Model, with_results
-from mjx_warp_ffi.mjx.warp import batching, fd, fields
+from mjx_warp_ffi.mjx.warp import batching, fd, fields, report
 from mjx_warp_ffi.mjx.warp.adjoint import supported
 from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, RATES, REPORTS, STATE, StepAdjoint
 from mjx_warp_ffi.mjx.warp.ffi import FIELDS, Inputs, Staged, check, digest, inputs_of
@@ -218,10 +218,13 @@ class Analytic:
     ruled = tuple(n for n in rules if n in given)
     wanted = dataclasses.replace(self.wanted, cotangents=ruled, unruled=unruled)
     _check_rules(Plan(m.spec, m.opt.statics, inputs.sizes, 1, frozenset()), wanted)
-    gradients = _gradients(wanted, m, inputs, (qacc, *(given[n] for n in ruled)))
-    if unruled:
-      # the carry of a loop has a cotangent for everything: that it is zero shows only at run time
-      gradients = _poison(gradients, [given[n] for n in unruled])
+    # the carry of a loop has a cotangent for everything: that it is zero shows only at run time
+    nonzero = [jnp.any(given[n] != 0) for n in unruled]
+    found = [jnp.stack(nonzero).astype(jnp.int32)] if unruled else []
+    gradients = _gradients(wanted, m, inputs, (qacc, *(given[n] for n in ruled), *found))
+    for bad in found:
+      poisoned = jnp.any(bad != 0)
+      gradients = {n: jnp.where(poisoned, jnp.nan, x) for n, x in gradients.items()}
     if "time" in given:
       gradients["time"] = given["time"]
     return gradients
@@ -273,15 +276,14 @@ def _adjoint(w: Workspace, wanted: Wanted) -> StepAdjoint:
   )
 
 
-def _poison(gradients: Results, cotangents: Sequence[jax.Array]) -> Results:
-  nonzero = jnp.any(jnp.stack([jnp.any(ct != 0) for ct in cotangents]))
-  return {n: jnp.where(nonzero, jnp.nan, x) for n, x in gradients.items()}
-
-
 def _gradients(
   wanted: Wanted, m: Model, inputs: Inputs, cotangents: Sequence[jax.Array]
 ) -> Results:
-  """One backward call; `cotangents` are the solved acceleration and the cotangents."""
+  """One backward call.
+
+  `cotangents` are the solved acceleration, the cotangents, and where there are results without a
+  rule, which of theirs are not zero.
+  """
   shared = [fields.lookup(m, n) for n in wanted.leaves]
   own = [fields.lookup(m, n) for n in wanted.parameters]
   own += [inputs.arrays[n] for n in wanted.inputs]
@@ -308,14 +310,19 @@ def _launch(wanted: Wanted, plan: Plan, arrays: batching.Arrays) -> batching.Arr
     inputs += [w.field(n) for n in wanted.inputs] + [w.d.qacc]
     inputs += [adjoint.cotangents[n] for n in wanted.cotangents]
     outputs = [adjoint.gradients[n] for n in wanted.gradients]
+    with wp.ScopedDevice(device):
+      notes = report.Notes(wanted.unruled, plan.nworld) if wanted.unruled else None
+    inputs += [notes.nonzero] if notes else []
 
     def body() -> None:
       w.begin()
       adjoint.launch()
+      if notes:
+        notes.launch()
 
-    return Program(tuple(inputs), tuple(outputs), body, keep=(w, adjoint))
+    return Program(tuple(inputs), tuple(outputs), body, keep=(w, adjoint, notes))
 
-  own = arrays[len(wanted.leaves) : len(arrays) - 1 - len(wanted.cotangents)]
+  own = arrays[len(wanted.leaves) :][: len(wanted.parameters) + len(wanted.inputs)]
   arguments = dict(zip((*wanted.parameters, *wanted.inputs), own, strict=True))
   results = [jax.ShapeDtypeStruct(arguments[n].shape, np.float32) for n in wanted.gradients]
   key = digest(dataclasses.astuple(wanted), plan)

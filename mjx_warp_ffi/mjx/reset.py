@@ -77,6 +77,11 @@ def _template(spec: Spec, sizes: Sizes) -> Data:
     return jax.tree.map(lambda x: np.asarray(x) if np.any(np.asarray(x)) else _Zeros(x), data)
 
 
+def forget_defaults() -> None:
+  """Forgets the defaults of all models."""
+  _template.cache_clear()
+
+
 class _Zeros:
   """A leaf that is zero, which a compiled program need not hold as a constant."""
 

@@ -303,3 +303,30 @@ def test_a_feature_without_a_rule_is_named():
   m.opt.integrator = mujoco.mjtIntegrator.mjINT_IMPLICIT
   with pytest.raises(NotImplementedError, match="IMPLICIT"):
     StepAdjoint(m, mjw.put_model(m), d=mjw.make_data(m))
+
+
+@pytest.mark.parametrize(
+  ("text", "name", "place"),
+  [
+    (models.WRAPPED, "tendon_armature", 1),
+    (models.ACTUATED.replace('jointinparent="fr"', 'jointinparent="fr" biastype="affine"'), "", 92),
+  ],
+)
+def test_a_parameter_raised_where_it_has_no_rule_makes_the_world_nan(text, name, place):
+  """The rule is chosen by the values that the model was put with."""
+  name = name or "actuator_biasprm"
+  m = load(text, integrator=mujoco.mjtIntegrator.mjINT_IMPLICITFAST)
+  case = Case(m, random_states(m, seed=1))
+  values = getattr(case.model, name).numpy()
+  raised = np.concatenate([values, values]).reshape(2, -1)
+  assert raised[1, place] == 0
+  raised[1, place] = 0.1
+  rows = wp.array(raised.reshape(2, *values.shape[1:]), dtype=getattr(case.model, name).dtype)
+  setattr(case.model, name, rows)
+  adjoint = StepAdjoint(m, case.model, d=case.d)
+  for output, x in adjoint.cotangents.items():
+    x.assign(case.adjoint.cotangents[output])
+  adjoint.launch()
+  for gradient in ("qpos", "ctrl"):
+    got = adjoint.gradients[gradient].numpy()
+    assert np.all(np.isfinite(got[0])) and np.all(np.isnan(got[1]))

@@ -2,8 +2,11 @@
 
 import mujoco
 import mujoco_warp as mjw
+import warp as wp
 from mujoco_warp._src.types import IntegratorType
 
+from mjx_warp_ffi.mjx.warp.adjoint import supported
+from mjx_warp_ffi.mjx.warp.adjoint.guard import Guard
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import REPORTS as REPORTS
 from mjx_warp_ffi.mjx.warp.adjoint.runge_kutta import RungeKuttaAdjoint
 from mjx_warp_ffi.mjx.warp.adjoint.stage import OUTPUTS as OUTPUTS
@@ -69,7 +72,13 @@ class StepAdjoint:
     self._adjoint = RungeKuttaAdjoint(m, self.stage) if several else self.stage
     self.cotangents = self._adjoint.cotangents
     self.gradients = self._adjoint.gradients
+    self._device = d.qpos.device
+    with wp.ScopedDevice(self._device):
+      guarded, gradients = supported.guarded(mjm, m), self.gradients.values()
+      self._guard = Guard(d.nworld, guarded=guarded, gradients=gradients)
 
   def launch(self) -> None:
     """Computes `gradients` from `cotangents` and the inputs in the workspace."""
     self._adjoint.launch()
+    with wp.ScopedDevice(self._device):
+      self._guard.launch()

@@ -45,6 +45,8 @@ PARAMETERS = frozenset(
   | {"qpos0", "qpos_spring"}
 )
 
+Words = dict[str, list[int]]  # model fields, and the places of floats in one row of each
+
 _MESSAGE = "no analytic gradient for: {}. Differences have one: gradient='fd'"
 _INTEGRATORS = (IntegratorType.EULER, IntegratorType.IMPLICITFAST, IntegratorType.RK4)
 
@@ -110,8 +112,15 @@ def _features(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   if np.any(m.jnt_actuatorid.numpy() < -1):
     yield "damping or armature of several actuators on one joint"
   yield from _actuation(mjm, m)
-  yield from _tendons(m)
-  yield from _implicit(mjm, m)
+  yield from (name for name, words in _conditional(mjm, m) if _acts(mjm, words))
+  if np.any(m.tendon_actuatorid.numpy() != -1):
+    yield "damping or armature of actuators on tendons"
+  off = m.opt.disableflags & (DisableBit.ACTUATION | DisableBit.DAMPER)
+  if m.opt.integrator == IntegratorType.IMPLICITFAST and off not in (
+    0,
+    DisableBit.ACTUATION | DisableBit.DAMPER,
+  ):
+    yield "implicitfast with only one of actuation and damper disabled"
   if m.flg_adhesion or m.flg_surfacevel:
     yield "adhesion or surface velocity of geoms"
   if any(getattr(m.callback, f) for f in ("control", "act_dyn", "act_gain", "act_bias")):
@@ -139,64 +148,74 @@ def _actuation(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
     yield "force limits of all actuators on a tendon (tendon actuatorfrcrange)"
 
 
-def _moving_dofs(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, np.ndarray]]:
-  """Tendons and actuators whose force depends on their velocity, and the dofs that they move."""
+def _moving(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, np.ndarray, Words]]:
+  """What may have a force that depends on its velocity, the dofs that it moves, and by what."""
   if m.ntendon:
-    damped = np.any(m.tendon_damping.numpy(), 0) | np.any(m.tendon_dampingpoly.numpy(), (0, 2))
     adr, num, dofs = (getattr(m, f"ten_J_{f}").numpy() for f in ("rowadr", "rownnz", "colind"))
     ten_dofs = [dofs[a : a + n] for a, n in zip(adr, num, strict=True)]
-    for t in np.flatnonzero(damped):
-      yield "a damped tendon", ten_dofs[t]
+    for t in range(m.ntendon):
+      words = {"tendon_damping": [t], "tendon_dampingpoly": [2 * t, 2 * t + 1]}
+      yield "a damped tendon", ten_dofs[t], words
   gain, bias = m.actuator_gaintype.numpy(), m.actuator_biastype.numpy()
-  gainprm, biasprm = m.actuator_gainprm.numpy(), m.actuator_biasprm.numpy()
   moves = m.body_isdofancestor.numpy() != 0
+  width = mjm.actuator_gainprm.shape[1]
   for i, (kind, (o0, o1)) in enumerate(
     zip(m.actuator_trntype.numpy(), m.actuator_trnid.numpy(), strict=True)
   ):
-    depends = gain[i] == GainType.MUSCLE
-    depends |= gain[i] == GainType.AFFINE and np.any(gainprm[:, i, 2])
-    depends |= bias[i] == BiasType.AFFINE and np.any(biasprm[:, i, 2])
-    if not depends:
+    affine = {"actuator_gainprm": gain[i] == GainType.AFFINE}
+    affine |= {"actuator_biasprm": bias[i] == BiasType.AFFINE}
+    words = {name: [width * i + 2] for name, yes in affine.items() if yes}
+    if gain[i] == GainType.MUSCLE:
+      words = {}
+    elif not words:
       continue
     if kind == TrnType.TENDON:
-      yield "an actuator with a velocity-dependent force", ten_dofs[o0]
+      moved = ten_dofs[o0]
     elif kind in (TrnType.SITE, TrnType.SLIDERCRANK):
-      moved = moves[mjm.site_bodyid[o0]].copy()
+      flags = moves[mjm.site_bodyid[o0]].copy()
       if o1 >= 0:
-        moved ^= moves[mjm.site_bodyid[o1]]
-      yield "an actuator with a velocity-dependent force", np.flatnonzero(moved)
+        flags ^= moves[mjm.site_bodyid[o1]]
+      moved = np.flatnonzero(flags)
     else:
       start = mjm.jnt_dofadr[o0]
-      num = {0: 6, 1: 3}.get(int(mjm.jnt_type[o0]), 1)
-      yield "an actuator with a velocity-dependent force", np.arange(start, start + num)
+      moved = np.arange(start, start + {0: 6, 1: 3}.get(int(mjm.jnt_type[o0]), 1))
+    yield "an actuator with a velocity-dependent force", moved, words
 
 
-def _implicit(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
+def _misplaced(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, Words]]:
   """Forces of which implicitfast takes only a part, because M has no place for the rest."""
   if m.opt.integrator != IntegratorType.IMPLICITFAST:
     return
-  off = m.opt.disableflags & (DisableBit.ACTUATION | DisableBit.DAMPER)
-  if off and off != DisableBit.ACTUATION | DisableBit.DAMPER:
-    yield "implicitfast with only one of actuation and damper disabled"
   place = m.M_elemid.numpy() >= 0
   place |= place.T
   free = np.isin(mjm.dof_bodyid, m.body_freeadr.numpy())
-  for name, dofs in _moving_dofs(mjm, m):
+  for name, dofs, words in _moving(mjm, m):
     if np.any(free[dofs]):
-      yield f"implicitfast with {name} on a free body"
+      yield f"implicitfast with {name} on a free body", words
     elif not np.all(place[np.ix_(dofs, dofs)]):
-      yield f"implicitfast with {name} across branches of the tree"
+      yield f"implicitfast with {name} across branches of the tree", words
 
 
-def _tendons(m: mjw.Model) -> Iterator[str]:
-  """Names of the features of tendons that have no rule."""
-  if not m.ntendon:
-    return
-  bent = m.tendon_geom_adr.numpy()
-  if len(bent) and np.any(m.tendon_armature.numpy()[:, bent]):
-    yield "armature of tendons that wrap around geoms"
-  if np.any(m.tendon_actuatorid.numpy() != -1):
-    yield "damping or armature of actuators on tendons"
+def _conditional(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, Words]]:
+  """Names of features that have no rule, and the parameters that are zero without them."""
+  yield from _misplaced(mjm, m)
+  bent = np.unique(m.tendon_geom_adr.numpy())
+  if len(bent):
+    yield "armature of tendons that wrap around geoms", {"tendon_armature": bent.tolist()}
+
+
+def _acts(mjm: mujoco.MjModel, words: Words) -> bool:
+  """Whether one of these is not zero in the model, or there are none."""
+  return not words or any(np.any(getattr(mjm, n).ravel()[at]) for n, at in words.items())
+
+
+def guarded(mjm: mujoco.MjModel, m: mjw.Model) -> list[tuple[wp.array, list[int]]]:
+  """The parameters that must be zero when the adjoint runs, with the places of their floats."""
+  found: Words = {}
+  for _, words in _conditional(mjm, m):
+    for name, at in words.items():
+      found[name] = sorted({*found.get(name, []), *at})
+  return [(parameter(m, name), at) for name, at in found.items()]
 
 
 def check(
@@ -214,7 +233,7 @@ def check(
   if unknown:
     names = ", ".join(sorted(PARAMETERS))
     raise NotImplementedError(f"no gradient with respect to {', '.join(unknown)}; have {names}")
-  found = list(_features(mjm, m))
+  found = list(dict.fromkeys(_features(mjm, m)))
   if "sensordata" in outputs:
     found += sensors.unsupported(mjm)
   if found:

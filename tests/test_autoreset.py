@@ -9,6 +9,7 @@ import mujoco
 import numpy as np
 import pytest
 
+import worlds
 from mjx_warp_ffi import mjx
 
 _QPOS, _QVEL, _QACC = (
@@ -54,7 +55,7 @@ def _c_warning(d):
 def _batch(m, d):
   """A world for each entry of `_BAD`, all from the state of an MjData."""
   start = mjx.put_data(m.spec.mj_model, d, nconmax=32, njmax=128)
-  batch = jax.tree.map(lambda x: jnp.repeat(x[None], len(_BAD), 0), start)
+  batch = worlds.repeat(start, len(_BAD))
   for i, values in enumerate(_BAD.values()):
     for name, value in values.items():
       old = getattr(batch, name)
@@ -100,7 +101,7 @@ def test_a_reset_world_equals_the_first_step_of_a_fresh_one():
   m, d = _model("humanoid", True), _moving("humanoid")
   got = _step()(m, _batch(m, d))
   fresh = mjx.make_data(m, nconmax=32, njmax=128)
-  fresh = _step()(m, jax.tree.map(lambda x: jnp.repeat(x[None], len(_BAD), 0), fresh))
+  fresh = _step()(m, worlds.repeat(fresh, len(_BAD)))
   for i in range(1, len(_BAD)):
     for name in ("qpos", "qvel", "time", "qacc_warmstart", "qacc", "ctrl", "sensordata", "xpos"):
       np.testing.assert_array_equal(getattr(got, name)[i], getattr(fresh, name)[i], err_msg=name)
@@ -120,7 +121,7 @@ def test_without_autoreset_bad_states_set_bits_and_stay_in_their_world():
 
 def test_many_bad_worlds_take_nothing_from_the_others():
   m = _model("pile", False)
-  healthy = jax.tree.map(lambda x: jnp.repeat(x[None], 32, 0), mjx.make_data(m))
+  healthy = worlds.repeat(mjx.make_data(m), 32)
   got = healthy.replace(qpos=healthy.qpos.at[1:].set(jnp.nan))
   for _ in range(20):
     got, healthy = _step()(m, got), _step()(m, healthy)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from mujoco_warp import OverflowType
 
+import worlds
 from mjx_warp_ffi import mjx
 
 _NAMES = sorted(p.stem for p in helpers.MODELS.glob("*.xml"))
@@ -44,7 +45,7 @@ def _worlds(touching, **sizes):
   """A batch in which as many balls of each world touch the floor as `touching` says."""
   m = _balls()
   d = mjx.make_data(m, **sizes)
-  d = jax.tree.map(lambda x: jnp.repeat(x[None], len(touching), 0), d)
+  d = worlds.repeat(d, len(touching))
   z = np.where(np.arange(6) < np.array(touching)[:, None], 0.09, 1.0)
   return d.replace(qpos=d.qpos.at[:, 2::7].set(jnp.asarray(z, jnp.float32)))
 
@@ -80,7 +81,7 @@ def test_a_pool_full_of_contacts_sets_the_bit_in_every_world():
   boxes = _BALLS.replace("size='.1'", "type='box' size='.1 .1 .1'")
   m = mjx.put_model(mujoco.MjModel.from_xml_string(boxes))
   d = mjx.make_data(m, njmax=128, naconmax=60)  # 48 pairs, of four contacts each
-  d = jax.tree.map(lambda x: jnp.repeat(x[None], 8, 0), d)
+  d = worlds.repeat(d, 8)
   got = _forward()(m, d.replace(qpos=d.qpos.at[:, 2::7].set(0.09)))
   np.testing.assert_array_equal(got.overflow & _LOST, np.full(8, OverflowType.NARROWPHASE))
   assert 0 < got.ncon.sum() <= 60
@@ -166,7 +167,7 @@ def test_the_default_capacities_hold_for_a_rollout_of_each_model(name, rng):
   mj_model = mujoco.MjModel.from_xml_path(str(helpers.model_path(name)))
   m = mjx.put_model(mj_model)
   d = mjx.make_data(m)
-  batch = jax.tree.map(lambda x: jnp.repeat(x[None], 4, 0), d)
+  batch = worlds.repeat(d, 4)
   qvel = rng.normal(size=(4, m.nv)) * np.array([[0.0], [0.5], [1.0], [2.0]])
   batch = batch.replace(qvel=jnp.asarray(qvel, jnp.float32))
   low, high = np.clip(mj_model.actuator_ctrlrange.T, -1, 1)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from mujoco_warp import DeterminismType
 
+import worlds
 from mjx_warp_ffi import mjx
 
 _NAMES = sorted(p.stem for p in helpers.MODELS.glob("*.xml"))
@@ -24,7 +25,7 @@ def _moving(name, nworld=3):
   """A model and worlds that have moved with contacts and controls in use."""
   m = mjx.put_model(mujoco.MjModel.from_xml_path(str(helpers.model_path(name))))
   rng = np.random.default_rng(0)
-  d = jax.tree.map(lambda x: jnp.repeat(x[None], nworld, 0), mjx.make_data(m))
+  d = worlds.repeat(mjx.make_data(m), nworld)
   if m.nkey:
     d = mjx.reset(m, d, keyframe=m.nkey - 1)
   d = d.replace(

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import randomization_models
+import worlds
 from mjx_warp_ffi import mjx
 from mjx_warp_ffi.mjx.warp import fields
 
@@ -213,9 +214,9 @@ def test_a_leaf_batched_alone_gives_each_world_its_own_model(leaf, rng):
 def test_only_the_batched_leaf_gets_a_row_for_each_world():
   m, d = _contacts()
   batch = m.replace(geom_friction=jnp.repeat(m.geom_friction[None], 7, 0))
-  worlds = jax.tree.map(lambda x: jnp.repeat(x[None], 7, 0), d)
+  data = worlds.repeat(d, 7)
   step = jax.jit(jax.vmap(mjx.step, (mjx.model_axes(batch), 0)))
-  call = next(x for x in step.lower(batch, worlds).as_text().splitlines() if "@mjx_warp_ffi" in x)
+  call = next(x for x in step.lower(batch, data).as_text().splitlines() if "@mjx_warp_ffi" in x)
   operands = call[call.rindex(" : (") : call.rindex("->")]
   assert f"tensor<7x{m.ngeom}x3xf32>" in operands
   assert f"tensor<{m.nv}x5xf32>" in operands and f"tensor<7x{m.nv}x5xf32>" not in operands
@@ -269,17 +270,17 @@ def test_axes_in_the_style_of_playground_work_too():
 def test_a_feature_that_tree_map_switches_on_is_not_ignored_in_silence(leaf):
   m, d = _contacts()
   step = jax.jit(jax.vmap(mjx.step, (None, 0)))
-  worlds = jax.tree.map(lambda x: jnp.repeat(x[None], 2, 0), d)
-  assert jnp.isfinite(step(m, worlds).qvel).all()
+  data = worlds.repeat(d, 2)
+  assert jnp.isfinite(step(m, data).qvel).all()
   on = m.tree_replace({leaf: fields.lookup(m, leaf) + 1.0})
-  assert jnp.isfinite(step(on, worlds).qvel).all()
+  assert jnp.isfinite(step(on, data).qvel).all()
   sneaked = jax.tree.unflatten(jax.tree.structure(m), jax.tree.leaves(on))
-  assert jnp.isnan(step(sneaked, worlds).qvel).all()
-  assert jnp.isfinite(step(m, worlds).qvel).all()  # and it is forgotten
+  assert jnp.isnan(step(sneaked, data).qvel).all()
+  assert jnp.isfinite(step(m, data).qvel).all()  # and it is forgotten
   # in the worlds alone where it is so
   stack = jax.tree.unflatten(
     jax.tree.structure(m),
     [jnp.stack([x, y]) for x, y in zip(jax.tree.leaves(m), jax.tree.leaves(on), strict=True)],
   )
-  both = jax.jit(jax.vmap(mjx.step, (0, 0)))(stack, worlds)
+  both = jax.jit(jax.vmap(mjx.step, (0, 0)))(stack, data)
   assert jnp.isfinite(both.qvel[0]).all() and jnp.isnan(both.qvel[1]).all()

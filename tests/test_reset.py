@@ -9,6 +9,7 @@ import mujoco
 import numpy as np
 import pytest
 
+import worlds
 from mjx_warp_ffi import mjx
 
 
@@ -18,7 +19,7 @@ def _model(name):
 
 
 def _batch(data, *shape):
-  return jax.tree.map(lambda x: jnp.array(jnp.broadcast_to(x, (*shape, *x.shape))), data)
+  return worlds.repeat(data, *shape)
 
 
 @functools.cache

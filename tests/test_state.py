@@ -7,6 +7,7 @@ import mujoco
 import numpy as np
 import pytest
 
+import worlds
 from mjx_warp_ffi import mjx
 
 _INTEGRATION = mujoco.mjtState.mjSTATE_INTEGRATION
@@ -77,7 +78,7 @@ def test_states_of_a_batch_are_those_of_its_worlds(rng):
   m, d = _model_and_state(rng)
   model, data = mjx.put_model(m), mjx.put_data(m, d)
   times = jnp.arange(6, dtype=jnp.float32).reshape(2, 3)
-  batch = jax.tree.map(lambda x: jnp.broadcast_to(x, (2, 3, *x.shape)), data).replace(time=times)
+  batch = worlds.repeat(data, 2, 3).replace(time=times)
   states = mjx.get_state(model, batch, _INTEGRATION)
   assert states.shape == (2, 3, mjx.state_size(model, _INTEGRATION))
   one = jax.vmap(jax.vmap(lambda d: mjx.get_state(model, d, _INTEGRATION)))(batch)

@@ -35,6 +35,11 @@ def where(mask: jax.Array, a: Any, b: Any) -> Any:
       f" ({getattr(a, 'sizes', '')}, {getattr(b, 'sizes', '')})"
     )
 
+  return _select(mask, a, b)
+
+
+@jax.jit  # one program, where the caller has none
+def _select(mask: jax.Array, a: Any, b: Any) -> Any:
   def select(x: jax.Array, y: jax.Array) -> jax.Array:
     rank = max(jnp.ndim(x), jnp.ndim(y))
     return jnp.where(mask.reshape(mask.shape + (1,) * (rank - mask.ndim)), x, y)

@@ -55,9 +55,16 @@ def reset(
   mask = jnp.asarray(True if mask is None else mask)
   if mask.shape != batch[: mask.ndim]:
     raise ValueError(f"mask has shape {mask.shape}, expected the leading axes of {batch}")
+  index = None if keyframe is None else jnp.broadcast_to(_index(m, keyframe), batch)
+  return _reset(m, d, mask, index)
+
+
+@jax.jit  # one program, where the caller has none
+def _reset(m: Model, d: Data, mask: jax.Array, keyframe: jax.Array | None) -> Data:
+  batch = jnp.shape(d.time)
   values = jax.tree.map(lambda x, y: _widen(x, y, batch), _fresh(m, d.sizes), d)
   if keyframe is not None:
-    values = values.replace(**_keyframe(m, keyframe, batch))
+    values = values.replace(**_keyframe(m, keyframe))
   return where(mask, values, d)
 
 
@@ -99,10 +106,8 @@ def _fresh(m: Model, sizes: Sizes) -> Data:
   return io.with_defaults_of(m, template)
 
 
-def _keyframe(
-  m: Model, keyframe: int | str | jax.Array, batch: tuple[int, ...]
-) -> dict[str, jax.Array]:
-  """The fields of Data that a keyframe sets, with the batch axes."""
+def _index(m: Model, keyframe: int | str | jax.Array) -> jax.Array:
+  """The index of a keyframe, checked unless it is an array."""
   mj_model = m.spec.mj_model
   if isinstance(keyframe, str):
     index = mujoco.mj_name2id(mj_model, mujoco.mjtObj.mjOBJ_KEY, keyframe)
@@ -114,7 +119,12 @@ def _keyframe(
     raise ValueError(f"the model has {mj_model.nkey} keyframes, keyframe={keyframe} is none")
   if mj_model.nkey == 0:
     raise ValueError("the model has no keyframes")
-  index = jnp.broadcast_to(jnp.asarray(keyframe), batch)
+  return jnp.asarray(keyframe)
+
+
+def _keyframe(m: Model, index: jax.Array) -> dict[str, jax.Array]:
+  """The fields of Data that a keyframe sets, for the keyframe of each world."""
+  mj_model = m.spec.mj_model
   values = {}
   for name, key in _KEYS.items():
     table = getattr(mj_model, key).astype(np.float32)

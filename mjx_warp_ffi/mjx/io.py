@@ -223,7 +223,7 @@ def _from_mujoco(m: mujoco.MjModel, d: mujoco.MjData, sizes: Sizes) -> Data:
   values = {}
   for field in fields.data_fields():
     shape = field.shape(m)
-    source = 0 if field.name == "overflow" else getattr(d, field.name)
+    source: Any = 0 if field.name == "overflow" else getattr(d, field.name)
     if field.name == "solver_niter":
       source = np.sum(source[: max(1, d.nisland)])
     if field.name == "qpos_spring" or np.size(source) != np.prod(shape, dtype=int):

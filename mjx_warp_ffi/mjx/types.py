@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -17,21 +17,23 @@ from mjx_warp_ffi.mjx.enums import Impl
 from mjx_warp_ffi.mjx.spec import Spec
 from mjx_warp_ffi.mjx.warp import fields
 
+_Class = TypeVar("_Class", bound=type)
 OptionStatics = collections.namedtuple("OptionStatics", fields.option_statics())
 
 
-def _pytree(leaves: Sequence[str]) -> Callable[[type], type]:
+@dataclass_transform()
+def _pytree(leaves: Sequence[str]) -> Callable[[_Class], _Class]:
   """A flax.struct dataclass with leaves added whose names come from mujoco_warp.
 
   The class keeps its own `replace`, which checks names, shapes and dtypes.
   """
 
-  def decorate(cls: type) -> type:
+  def decorate(cls: _Class) -> _Class:
     own = cls.__dict__["replace"]
     cls.__annotations__ = {**dict.fromkeys(leaves, Any), **cls.__annotations__}
-    cls = struct.dataclass(cls)
-    setattr(cls, "replace", own)  # noqa: B010 (flax has put its unchecked one there)
-    return cls
+    made: Any = struct.dataclass(cls)
+    made.replace = own  # flax has put its unchecked one there
+    return made
 
   return decorate
 

@@ -62,7 +62,10 @@ def _list_contacts(
   nacon: wp.array[int],
   worldid: wp.array[int],
   contact_type: wp.array[int],
+  geom: wp.array[wp.vec2i],
+  collision: wp.array[int],
   listed: wp.array2d[int],
+  keys: wp.array2d[wp.int64],
   ncon: wp.array[int],
 ):
   c = wp.tid()
@@ -71,34 +74,27 @@ def _list_contacts(
     slot = wp.atomic_add(ncon, world, 1)
     if slot < listed.shape[1]:
       listed[world, slot] = c
+      g = geom[c]  # -1 for a flex; 24 bits are enough for a geom
+      pair = (wp.int64(g[0] + 1) << wp.int64(24)) | wp.int64(g[1] + 1)
+      keys[world, slot] = (pair << wp.int64(15)) | wp.int64(collision[c] & 32767)
 
 
 @wp.kernel(enable_backward=False)
 def _sort_contacts(
   ncon: wp.array[int],
-  geom: wp.array[wp.vec2i],
-  collision: wp.array[int],
   listed: wp.array2d[int],
+  keys: wp.array2d[wp.int64],
   order: wp.array2d[int],
 ):
   world, i = wp.tid()
   n = wp.min(ncon[world], listed.shape[1])
   if i >= n:
     return
-  c = listed[world, i]
-  g = geom[c]
+  c, key = listed[world, i], keys[world, i]
   rank = wp.int32(0)
   for k in range(n):
-    e = listed[world, k]
-    h = geom[e]
-    before = h[0] < g[0]
-    if h[0] == g[0]:
-      before = h[1] < g[1]
-      if h[1] == g[1]:
-        before = collision[e] < collision[c]
-        if collision[e] == collision[c]:
-          before = e < c
-    if before:
+    other = keys[world, k]
+    if other < key or (other == key and listed[world, k] < c):
       rank += 1
   order[world, rank] = c
 
@@ -109,16 +105,26 @@ def _copy_contacts(
   order: wp.array2d[int],
   naconmax: int,
   columns: wp.array[Column],
+  filled: wp.array2d[bool],
 ):
-  world, i, k = wp.tid()
+  world, k, i = wp.tid()
+  real = i < ncon[world]
+  if not (real or filled[world, i]):
+    return  # padding since the last call
   column = columns[k]
   n = order.shape[1]
   dst = wp.array(ptr=column.dst, shape=(ncon.shape[0], n, column.dst_words), dtype=int)
-  if i < ncon[world]:
+  if real:
     src = wp.array(ptr=column.src, shape=(naconmax, column.src_words), dtype=int)
     dst[world, i, column.word] = src[order[world, i], column.word]
   else:
     dst[world, i, column.word] = column.padding
+
+
+@wp.kernel(enable_backward=False)
+def _note_filled(ncon: wp.array[int], filled: wp.array2d[bool]):
+  world, i = wp.tid()
+  filled[world, i] = i < ncon[world]
 
 
 @wp.kernel(enable_backward=False)
@@ -192,8 +198,11 @@ class WorldContacts:
     """Allocates the arrays."""
     self._d = d
     self.nconmax = nconmax
-    self._listed = wp.zeros((d.nworld, nconmax), dtype=int)
-    self.order = wp.zeros((d.nworld, nconmax), dtype=int)
+    rows = (d.nworld, nconmax)
+    self._listed = wp.zeros(rows, dtype=int)
+    self._keys = wp.zeros(rows, dtype=wp.int64)
+    self._filled = wp.full(rows, True, dtype=bool)  # the first call writes all padding
+    self.order = wp.zeros(rows, dtype=int)
     self.ncon = wp.zeros(d.nworld, dtype=int)
     self.arrays = {}
     columns = []
@@ -221,17 +230,19 @@ class WorldContacts:
     wp.launch(
       _list_contacts,
       dim=d.naconmax,
-      inputs=[d.nacon, con.worldid, con.type],
-      outputs=[self._listed, self.ncon],
+      inputs=[d.nacon, con.worldid, con.type, con.geom, con.geomcollisionid],
+      outputs=[self._listed, self._keys, self.ncon],
     )
+    rows = self._listed.shape
     wp.launch(
       _sort_contacts,
-      dim=self._listed.shape,
-      inputs=[self.ncon, con.geom, con.geomcollisionid, self._listed],
+      dim=rows,
+      inputs=[self.ncon, self._listed, self._keys],
       outputs=[self.order],
     )
     wp.launch(
       _copy_contacts,
-      dim=(*self._listed.shape, self._columns.size),
-      inputs=[self.ncon, self.order, d.naconmax, self._columns],
+      dim=(rows[0], self._columns.size, rows[1]),
+      inputs=[self.ncon, self.order, d.naconmax, self._columns, self._filled],
     )
+    wp.launch(_note_filled, dim=rows, inputs=[self.ncon], outputs=[self._filled])

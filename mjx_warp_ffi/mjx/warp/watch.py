@@ -34,6 +34,7 @@ class Watch:
     self._off = [x for x in off if x.size]
     self._leaves = wp.array([_leaf(x) for x in self._off], dtype=watch_kernels.Leaf)
     self._words = max((leaf.capacity // 4 for leaf in self._off), default=0)
+    self._values = max(1, d.qpos.shape[1])  # of a world; there are no more velocities
     self.warning = wp.zeros(d.nworld, dtype=int)
 
   def begin(self) -> None:
@@ -41,7 +42,7 @@ class Watch:
     d = self._d
     wp.launch(
       watch_kernels.begin,
-      dim=d.nworld,
+      dim=(d.nworld, self._values),
       inputs=[d.qpos, d.qvel],
       outputs=[self.warning, self._contacts.ncon, d.nefc, self._ignored, self._flags],
     )
@@ -63,7 +64,7 @@ class Watch:
     self._rows()
     wp.launch(
       watch_kernels.end,
-      dim=d.nworld,
+      dim=(d.nworld, self._values),
       inputs=[
         *(d.qpos, d.qvel, d.qacc, d.qfrc_smooth, self.warning),
         *(self._contacts.ncon, self._contacts.nconmax),

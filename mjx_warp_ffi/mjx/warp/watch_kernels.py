@@ -65,6 +65,11 @@ def bad_acceleration(qacc: wp.array2d[float], qfrc_smooth: wp.array2d[float], wo
   return bits
 
 
+@wp.func
+def _within(value: float, limit: float) -> bool:
+  return value > -limit and value < limit  # not NaN either: no comparison with it holds
+
+
 @wp.kernel(enable_backward=False)
 def begin(
   qpos: wp.array2d[float],
@@ -75,14 +80,19 @@ def begin(
   ignored: wp.array[int],
   flags: wp.array[int],
 ):
-  world = wp.tid()
-  warning[world] = warning[world] | bad_state(qpos, qvel, world)
-  ncon[world] = 0
-  nefc[world] = 0  # stale from the last call until rows are made
-  ignored[world] = 0
-  if world == 0:
-    flags[_POOL_LOST] = 0
-    flags[_SHARED_IGNORED] = 0
+  # a thread a value: a thread a world would wait for its loads one after the other
+  world, i = wp.tid()
+  if i < qpos.shape[1] and not _within(qpos[world, i], _MAXVAL):
+    wp.atomic_or(warning, world, BADQPOS)
+  if i < qvel.shape[1] and not _within(qvel[world, i], _MAXVAL):
+    wp.atomic_or(warning, world, BADQVEL)
+  if i == 0:
+    ncon[world] = 0
+    nefc[world] = 0  # stale from the last call until rows are made
+    ignored[world] = 0
+    if world == 0:
+      flags[_POOL_LOST] = 0
+      flags[_SHARED_IGNORED] = 0
 
 
 @wp.kernel(enable_backward=False)
@@ -146,18 +156,22 @@ def end(
   overflow: wp.array[int],
   peaks: wp.array[int],
 ):
-  world = wp.tid()
-  warning[world] = warning[world] | bad_acceleration(qacc, qfrc_smooth, world)
-  bits = flags[_POOL_LOST]  # a full pool may have dropped contacts of any world
-  n = ncon[world]
-  if n > nconmax:
-    bits = bits | _NARROWPHASE
-  if n > peaks[_PEAK_WORLD]:
-    wp.atomic_max(peaks, _PEAK_WORLD, n)
-  overflow[world] = overflow[world] | bits
+  world, i = wp.tid()
+  if i < qvel.shape[1]:
+    if not (_within(qacc[world, i], _MAXVAL) and _within(qfrc_smooth[world, i], _MAXFORCE)):
+      wp.atomic_or(warning, world, BADQACC)
+  if i == 0:
+    bits = flags[_POOL_LOST]  # a full pool may have dropped contacts of any world
+    n = ncon[world]
+    if n > nconmax:
+      bits = bits | _NARROWPHASE
+    if n > peaks[_PEAK_WORLD]:  # most worlds need no atomic
+      wp.atomic_max(peaks, _PEAK_WORLD, n)
+    if bits != 0:
+      overflow[world] = overflow[world] | bits
   if ignored[world] != 0 or flags[_SHARED_IGNORED] != 0:
-    for i in range(qpos.shape[1]):
+    if i < qpos.shape[1]:
       qpos[world, i] = wp.NAN
-    for i in range(qvel.shape[1]):
+    if i < qvel.shape[1]:
       qvel[world, i] = wp.NAN
       qacc[world, i] = wp.NAN

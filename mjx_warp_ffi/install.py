@@ -8,8 +8,6 @@ import sys
 import types
 from typing import Any
 
-import mujoco
-
 _NAME = "mujoco.mjx"
 
 
@@ -61,6 +59,8 @@ def install() -> None:
   Names that this package lacks, `mujoco.mjx._src.math` for example, come from mujoco-mjx if that is
   installed. A second call does nothing.
   """
+  import mujoco  # not above: the FFI core is imported without it
+
   if isinstance(sys.modules.get(_NAME), _DropIn):
     return
   sys.modules.pop(_NAME, None)

@@ -4,6 +4,8 @@ import ctypes
 import pathlib
 import re
 import struct
+import subprocess
+import sys
 
 import jaxlib
 import numpy as np
@@ -166,3 +168,11 @@ def test_a_type_without_a_numpy_dtype_is_refused():
   buffers.set(0, dtype=21)  # four-bit integers
   with pytest.raises(TypeError, match="XLA data type 21"):
     xla_ffi.read_buffers(buffers.items, 1)
+
+
+def test_the_core_is_imported_without_mujoco():
+  code = (
+    "import sys; import mjx_warp_ffi.third_party.warp;"
+    "sys.exit(bool({'mujoco', 'mujoco_warp'} & set(sys.modules)))"
+  )
+  assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -226,7 +226,7 @@ def test_geoms_of_the_same_friction_share_its_gradient(solref):
   case.check(STIFF, names=("qvel",))
 
 
-@pytest.mark.parametrize("name", [n for n in REPORTS if n != "sensordata"])
+@pytest.mark.parametrize("name", sorted({*REPORTS} - {"sensordata", "qfrc_constraint"}))
 def test_a_report_has_the_gradient_of_differences(name):
   m = load(models.ACTUATED)
   case = Case(m, random_states(m, seed=1), outputs=(name,), wrt=("body_pos", "body_ipos"))
@@ -238,6 +238,25 @@ def test_a_report_has_the_gradient_of_differences(name):
     case.adjoint.cotangents[output].zero_()
   case.adjoint.launch()
   case.check(SMOOTH)
+
+
+@pytest.mark.parametrize(
+  ("text", "states"),
+  [
+    (models.CONSTRAINED, lambda m: random_states(m, spread=0.3, seed=1)),
+    (models.CONTACTS.format(condim=3), settled_states),
+  ],
+)
+def test_the_force_of_constraints_has_the_gradient_of_differences(text, states):
+  m = load(text)
+  outputs = ("qfrc_constraint", "qfrc_smooth")
+  case = Case(m, states(m), outputs=outputs, wrt=("body_mass",))
+  for output in oracle.OUTPUTS:
+    case.adjoint.cotangents[output].zero_()
+    for cotangents in case.cotangents:
+      cotangents[output] *= 0.0
+  case.adjoint.launch()
+  case.check(STIFF, names=("qpos", "qvel", "qfrc_applied"))
 
 
 def test_sensors_have_the_gradient_of_differences():

@@ -252,9 +252,9 @@ def record(step, rates: Rates) -> None:
   )
   saturated = wp.zeros((tape.nworld, m.nv), dtype=float, device=tape.device)
   fields = step.fields
-  if fields.m != fields.w:
+  if fields.m != fields.u:
     inputs = [m.dof_jntid, m.jnt_actfrclimited, m.jnt_actfrcrange, step.d.qfrc_actuator]
-    inputs.append(step.sweep.slices[fields.w])
+    inputs.append(step.sweep.slices[fields.u])
     outputs = [saturated, step.sweep.slices[fields.m]]
     step.before_sweep.append((mask_saturated, (tape.nworld, m.nv), inputs, outputs))
   clamp = not m.opt.disableflags & DisableBit.CLAMPCTRL

@@ -30,23 +30,33 @@ class Fields:
   """Where the frozen velocities stand in `coords` and `fields`; -1: not carried.
 
   w: the virtual velocity. y, z: those of the implicit term, y . M z. a: the acceleration qacc as a
-  velocity (J qacc, without the Jdot qvel that `acc` has). m: w without the dofs whose total
-  actuator force is at its limit.
+  velocity (J qacc, without the Jdot qvel that `acc` has). i, x, p, u: the virtual velocities of
+  inertia, of applied, passive and actuator forces, all w unless such forces have cotangents; n:
+  see `forces`. m: u without the dofs whose total actuator force is at its limit.
   """
 
   w: int
   y: int
   z: int
   a: int
+  i: int
+  x: int
+  p: int
+  u: int
+  n: int
   m: int
   count: int
 
 
-def make_fields(*, second: bool, acceleration: bool, masked: bool) -> Fields:
+def make_fields(*, second: bool, acceleration: bool, masked: bool, forces: bool) -> Fields:
   """The fields of a step with these needs beside w."""
-  names = ["w"] + ["y", "z"] * second + ["a"] * acceleration + ["m"] * masked
-  at = {name: names.index(name) if name in names else NONE for name in "wyzam"}
-  at["m"] = at["m"] if masked else at["w"]
+  names = ["w"] + ["y", "z"] * second + ["a"] * (acceleration or forces)
+  names += ["i", "x", "p", "u", "n"] * forces + ["m"] * masked
+  at = {name: names.index(name) if name in names else NONE for name in "wyzaixpunm"}
+  if not forces:
+    at |= dict.fromkeys("ixpu", at["w"])
+  if not masked:
+    at["m"] = at["u"]
   return Fields(**at, count=len(names))
 
 

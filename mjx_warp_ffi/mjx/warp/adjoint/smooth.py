@@ -120,8 +120,23 @@ def gyroscopic_kernel(fields: Fields) -> wp.Kernel:
   return gyroscopic_power
 
 
+@wp.func
+def _inertia(
+  f0: wp.spatial_vector,
+  f1: wp.spatial_vector,
+  c: wp.vec3,
+  qi: wp.quat,
+  mass: float,
+  moments: wp.vec3,
+) -> float:
+  """The product of two velocity fields with the inertia of a body."""
+  turn = wp.cw_mul(moments, unrotate(qi, wp.spatial_top(f1)))
+  along = mass * wp.dot(point_velocity(f0, c), point_velocity(f1, c))
+  return along + wp.dot(unrotate(qi, wp.spatial_top(f0)), turn)
+
+
 @functools.cache
-def body_kernel(*, second: bool, gravity: bool, gravcomp: bool) -> wp.Kernel:
+def body_kernel(fields: Fields, *, gravity: bool, gravcomp: bool) -> wp.Kernel:
   """Inertial, gravitational and applied forces, a thread per world and body."""
 
   @wp.kernel(module="unique")
@@ -138,15 +153,17 @@ def body_kernel(*, second: bool, gravity: bool, gravcomp: bool) -> wp.Kernel:
     q = nodes.xquat[world, n]
     om = wp.spatial_top(nodes.vel[world, n])
     acc = nodes.acc[world, n]
-    fw = nodes.fields[0, world, n]
+    fw = nodes.fields[wp.static(fields.i), world, n]
     mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
     moments = inertia.body_inertia[world % inertia.body_inertia.shape[0], b]
     c = rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
     qi = mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
-    force = wp.spatial_top(xfrc[world, b]) - mass * point_acceleration(acc, om, c)
+    force = -mass * point_acceleration(acc, om, c)
+    if wp.static(fields.n < 0):
+      force = force + wp.spatial_top(xfrc[world, b])
     if wp.static(gravity):
       weight = mass
-      if wp.static(gravcomp):
+      if wp.static(gravcomp and fields.n < 0):
         weight = mass * (1.0 - inertia.body_gravcomp[world % inertia.body_gravcomp.shape[0], b])
       force = force + weight * inertia.gravity[world % inertia.gravity.shape[0]]
     ww = wp.spatial_top(fw)
@@ -154,20 +171,28 @@ def body_kernel(*, second: bool, gravity: bool, gravcomp: bool) -> wp.Kernel:
     torque = wp.cw_mul(moments, unrotate(qi, wp.spatial_top(acc)))
     torque = torque + wp.cross(lo, wp.cw_mul(moments, lo))
     p = wp.dot(force, point_velocity(fw, c)) - wp.dot(torque, unrotate(qi, ww))
-    p = p + wp.dot(wp.spatial_bottom(xfrc[world, b]), ww)
-    if wp.static(second):
-      fy = nodes.fields[1, world, n]
-      fz = nodes.fields[2, world, n]
-      p = p + mass * wp.dot(point_velocity(fy, c), point_velocity(fz, c))
-      lz = wp.cw_mul(moments, unrotate(qi, wp.spatial_top(fz)))
-      p = p + wp.dot(unrotate(qi, wp.spatial_top(fy)), lz)
+    if wp.static(fields.n < 0):
+      p = p + wp.dot(wp.spatial_bottom(xfrc[world, b]), ww)
+    else:
+      fx = nodes.fields[wp.static(fields.x), world, n]
+      p = p + wp.dot(wp.spatial_top(xfrc[world, b]), point_velocity(fx, c))
+      p = p + wp.dot(wp.spatial_bottom(xfrc[world, b]), wp.spatial_top(fx))
+      fn = nodes.fields[wp.static(fields.n), world, n]
+      p = p + _inertia(fn, nodes.fields[wp.static(fields.a), world, n], c, qi, mass, moments)
+      if wp.static(gravity and gravcomp):
+        lift = inertia.body_gravcomp[world % inertia.body_gravcomp.shape[0], b] * mass
+        up = -lift * inertia.gravity[world % inertia.gravity.shape[0]]
+        p = p + wp.dot(up, point_velocity(nodes.fields[wp.static(fields.p), world, n], c))
+    if wp.static(fields.y >= 0):
+      fy = nodes.fields[wp.static(fields.y), world, n]
+      p = p + _inertia(fy, nodes.fields[wp.static(fields.z), world, n], c, qi, mass, moments)
     power[world, it] = p
 
   return body_power
 
 
 @functools.cache
-def dof_kernel(*, second: bool, damper: bool, actuators: bool) -> wp.Kernel:
+def dof_kernel(fields: Fields, *, damper: bool, actuators: bool) -> wp.Kernel:
   """Applied forces, armatures and dampers, a thread per world and dof."""
 
   @wp.kernel(module="unique")
@@ -179,7 +204,6 @@ def dof_kernel(*, second: bool, damper: bool, actuators: bool) -> wp.Kernel:
     power: wp.array2d[float],
   ):
     world, i = wp.tid()
-    w = coords[0, world, i]
     armature = dofs.dof_armature[world % dofs.dof_armature.shape[0], i]
     damping = dofs.dof_damping[world % dofs.dof_damping.shape[0], i]
     poly = dofs.dof_dampingpoly[world % dofs.dof_dampingpoly.shape[0], i]
@@ -190,15 +214,18 @@ def dof_kernel(*, second: bool, damper: bool, actuators: bool) -> wp.Kernel:
       damping = damping + extra
       poly = poly + extrapoly
     a = state.qacc[world, i]
-    f = applied[world, i] - armature * a
     v = state.qvel[world, i]
     s = magnitude(v)
+    p = applied[world, i] * coords[wp.static(fields.x), world, i]
+    p = p - armature * a * coords[wp.static(fields.i), world, i]
     if wp.static(damper):
-      f = f - v * (damping + s * (poly[0] + s * poly[1]))
-    p = f * w
-    if wp.static(second):
-      y = coords[1, world, i]
-      z = coords[2, world, i]
+      drag = v * (damping + s * (poly[0] + s * poly[1]))
+      p = p - drag * coords[wp.static(fields.p), world, i]
+    if wp.static(fields.n >= 0):
+      p = p + armature * a * coords[wp.static(fields.n), world, i]
+    if wp.static(fields.y >= 0):
+      y = coords[wp.static(fields.y), world, i]
+      z = coords[wp.static(fields.z), world, i]
       p = p + armature * y * z
       if wp.static(damper):
         slope = damping + s * (2.0 * poly[0] + s * 3.0 * poly[1])
@@ -238,14 +265,15 @@ def spring_power(
   springs: Springs,
   qpos: wp.array2d[float],
   coords: wp.array3d[float],
+  field: int,
   power: wp.array2d[float],
 ):
-  """Springs of the joints, a thread per world and joint."""
+  """Springs of the joints, a thread per world and joint; field: of passive forces."""
   world, j = wp.tid()
   kind = springs.jnt_type[j]
   i = springs.jnt_qposadr[j]
   d = springs.jnt_dofadr[j]
-  w = coords[0]
+  w = coords[field]
   row = world % springs.qpos_spring.shape[0]
   p = 0.0
   if kind == FREE:
@@ -266,7 +294,7 @@ def spring_power(
 
 def record(step) -> None:
   """Records the parts of this module on the tape of a `StageAdjoint`."""
-  tape, m, x, second = step.tape, step.m, step.inputs, step.implicit is not None
+  tape, m, x = step.tape, step.m, step.inputs
   flags = m.opt.disableflags
   passive = (flags & _PASSIVE) != _PASSIVE
   inertia = step.inertia = tape.struct(
@@ -274,7 +302,7 @@ def record(step) -> None:
     **step.leaves(*[f"body_{f}" for f in "mass inertia ipos iquat gravcomp".split()]),
     gravity=step.leaf("opt.gravity"),
   )
-  kernel = body_kernel(second=second, gravity=not flags & DisableBit.GRAVITY, gravcomp=passive)
+  kernel = body_kernel(step.fields, gravity=not flags & DisableBit.GRAVITY, gravcomp=passive)
   inputs = [step.sweep.tree, step.sweep.nodes, inertia, x["xfrc_applied"]]
   tape.power(kernel, (tape.nworld, m.nbody - 1), inputs=inputs)
   if step.implicitfast and m.body_freeadr.size:
@@ -287,12 +315,12 @@ def record(step) -> None:
   dofs = tape.struct(Dofs, **step.leaves(*names), **ints)
   actuators = bool(np.any(m.jnt_actuatorid.numpy() >= 0))
   damper = passive and not flags & DisableBit.DAMPER
-  kernel = dof_kernel(second=second, damper=damper, actuators=actuators)
+  kernel = dof_kernel(step.fields, damper=damper, actuators=actuators)
   inputs = [dofs, step.state, x["qfrc_applied"], step.sweep.coords]
   tape.power(kernel, (tape.nworld, m.nv), inputs=inputs)
   if passive and not flags & DisableBit.SPRING:
     ints = {f: getattr(m, f) for f in ("jnt_type", "jnt_qposadr", "jnt_dofadr")}
     names = ["jnt_stiffness", "jnt_stiffnesspoly", "qpos_spring"]
     springs = tape.struct(Springs, **step.leaves(*names), **ints)
-    inputs = [springs, x["qpos"], step.sweep.coords]
+    inputs = [springs, x["qpos"], step.sweep.coords, step.fields.p]
     tape.power(spring_power, (tape.nworld, m.njnt), inputs=inputs)

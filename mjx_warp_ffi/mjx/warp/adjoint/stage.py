@@ -16,6 +16,7 @@ from mujoco_warp._src.types import DisableBit
 from mjx_warp_ffi.mjx.warp.adjoint import (
   actuators,
   contacts,
+  forces,
   integrate,
   nodes,
   outputs,
@@ -104,6 +105,7 @@ class StageAdjoint:
       second=second,
       acceleration=has_rows or self.implicitfast,
       masked=masked,
+      forces=not set(forces.FORCES).isdisjoint(self._outputs),
     )
     self._needs_forces = self._polish or self.implicitfast or self._has_welds or masked
     self.newton = solve.Newton(m, d, rows=has_rows, polish=self._polish)
@@ -163,6 +165,7 @@ class StageAdjoint:
     if self._early:
       sensors.record_accelerations(self)
       self._early_count = tape.count
+    forces.record(self)
     smooth.record(self)
     names = ("site_pos", "site_quat")
     self.sites = tape.struct(rates.Sites, site_bodyid=self.m.site_bodyid, **self.leaves(*names))
@@ -236,6 +239,10 @@ class StageAdjoint:
     g = self.cotangents["qacc"]
     if self._early:
       wp.launch(integrate.add, vector, inputs=[g, self._extra], outputs=[self._extra])
+      g = self._extra
+    if "qfrc_constraint" in self.cotangents and self.newton.rows:
+      forces.acceleration_cotangent(self, self._ma)
+      wp.launch(integrate.add, vector, inputs=[g, self._ma], outputs=[self._extra])
       g = self._extra
     if self.integrate:
       grads = [self.gradients["qpos"], self.gradients["qvel"]]

@@ -234,6 +234,9 @@ def check(
     names = ", ".join(sorted(PARAMETERS))
     raise NotImplementedError(f"no gradient with respect to {', '.join(unknown)}; have {names}")
   found = list(dict.fromkeys(_features(mjm, m)))
+  split = sorted({"qfrc_passive", "qfrc_actuator"} & set(outputs))
+  if split and np.any(mjm.jnt_actgravcomp):
+    found.append(f"{' and '.join(split)} of joints with actuatorgravcomp")
   if "sensordata" in outputs:
     found += sensors.unsupported(mjm)
   if found:

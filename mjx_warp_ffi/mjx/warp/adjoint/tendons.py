@@ -148,7 +148,6 @@ def tendon_power_kernel(fields: Fields, *, spring: bool, damper: bool, implicit:
   @wp.kernel(module="unique")
   def tendon_power(tendons: Tendons, rates: Rates, power: wp.array2d[float]):
     world, t = wp.tid()
-    w = rates.fields[0, world, t]
     f = wp.float32(0.0)
     if wp.static(spring):
       rest = tendons.tendon_lengthspring[world % tendons.tendon_lengthspring.shape[0], t]
@@ -162,7 +161,7 @@ def tendon_power_kernel(fields: Fields, *, spring: bool, damper: bool, implicit:
       k = tendons.tendon_stiffness[world % tendons.tendon_stiffness.shape[0], t]
       f = -x * (k + x * (poly[0] + x * poly[1]))
     armature = tendons.tendon_armature[world % tendons.tendon_armature.shape[0], t]
-    f = f - armature * rates.acceleration[world, t]
+    inertial = armature * rates.acceleration[world, t]
     slope = wp.float32(0.0)
     if wp.static(damper):
       damping = tendons.tendon_damping[world % tendons.tendon_damping.shape[0], t]
@@ -171,7 +170,11 @@ def tendon_power_kernel(fields: Fields, *, spring: bool, damper: bool, implicit:
       s = magnitude(v)
       f = f - v * (damping + s * (dpoly[0] + s * dpoly[1]))
       slope = damping + s * (2.0 * dpoly[0] + s * 3.0 * dpoly[1])
-    p = f * w
+    p = f * rates.fields[wp.static(fields.p), world, t]
+    p = p - inertial * rates.fields[wp.static(fields.i), world, t]
+    if wp.static(fields.n >= 0):
+      a = rates.fields[wp.static(fields.a), world, t]
+      p = p + armature * a * rates.fields[wp.static(fields.n), world, t]
     if wp.static(fields.y >= 0):
       y = rates.fields[wp.static(fields.y), world, t]
       z = rates.fields[wp.static(fields.z), world, t]

@@ -19,6 +19,10 @@ PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 OTHERS = (
   "scan body function carry input and carry output must have equal types",
   "Could not find or load the NVIDIA CUDA driver",
+  "cannot assign to field '…'",
+  "grad requires real- or complex-valued inputs …, but got int32",
+  "vmap was requested to map its argument along axis 0, which implies that its rank should be at"
+  " least 1",
 )
 
 

@@ -11,12 +11,13 @@ import mujoco
 import mujoco_warp as mjw
 import numpy as np
 import warp as wp
+from mujoco_warp._src import sleep as mjw_sleep
 
 from mjx_warp_ffi.mjx.spec import Sizes, Spec
 from mjx_warp_ffi.mjx.warp import fields, kernels, watch_kernels
 from mjx_warp_ffi.mjx.warp.autoreset import AutoReset
 from mjx_warp_ffi.mjx.warp.fields import lookup
-from mjx_warp_ffi.mjx.warp.types import DisableBit, EqType
+from mjx_warp_ffi.mjx.warp.types import DisableBit, EnableBit, EqType
 from mjx_warp_ffi.mjx.warp.watch import Watch
 
 # Contacts, and the pairs that may touch, live in pools that all worlds share. The places of this
@@ -88,9 +89,11 @@ class Workspace:
     return own[name] if name in own else getattr(self.d, name)
 
   def begin(self) -> None:
-    """Brings what follows from the leaves up to date; can be captured."""
+    """Brings what follows from the leaves and the sleeping trees up to date; can be captured."""
     kernels.convert_options(self.m, self._raw["opt.impratio"], self._raw["opt.tolerance"])
     self._static_geoms.launch(self.m, self.d)
+    if self.m.opt.enableflags & EnableBit.SLEEP:
+      mjw_sleep.update_sleep(self.m, self.d)
 
   def run(self, function: Callable[[mjw.Model, mjw.Data], None]) -> None:
     """Runs a function of mujoco_warp and what belongs around it; can be captured."""

@@ -44,6 +44,7 @@ UPSTREAM_SIGNATURES = frozenset(
     *("render", "render_with_segmentation", "refit_bvh"),  # mujoco.mjx
     *("get_rgb", "get_depth", "get_segmentation"),  # mujoco.mjx
     *("jac_body", "jac_body_com", "jac_site", "jac_geom"),  # as jac
+    "geom_distance",  # mujoco
   }
 )
 

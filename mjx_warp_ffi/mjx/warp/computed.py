@@ -19,7 +19,7 @@ from mjx_warp_ffi.mjx.warp.ffi import Array, Inputs, Signature
 from mjx_warp_ffi.mjx.warp.workspace import Plan
 
 
-def inputs_with(m: Model, d: Data, *, names: Iterable[str], rows: bool) -> Inputs:
+def inputs_with(m: Model, d: Data, *, names: Iterable[str], rows: bool, nconmax: int = 0) -> Inputs:
   """The inputs of a step and further fields of a Data.
 
   Args:
@@ -27,6 +27,7 @@ def inputs_with(m: Model, d: Data, *, names: Iterable[str], rows: bool) -> Input
     d: the data.
     names: the further fields; those without elements are left out.
     rows: whether contacts and constraint rows are wanted; if not, none are allocated.
+    nconmax: contacts of one world that are wanted nevertheless.
   """
   inputs = ffi.inputs_of(m, d)
   extent = ffi.Extent(m.spec.mj_model, d.sizes)
@@ -35,7 +36,7 @@ def inputs_with(m: Model, d: Data, *, names: Iterable[str], rows: bool) -> Input
   }
   sizes = inputs.sizes
   if not rows:
-    sizes = sizes._replace(nconmax=0, njmax=0, nccdmax=0, naconmax=None, naccdmax=None)
+    sizes = sizes._replace(nconmax=nconmax, njmax=0, nccdmax=nconmax, naconmax=None, naccdmax=None)
   return Inputs({**inputs.arrays, **more}, sizes)
 
 
@@ -72,6 +73,7 @@ class Computed:
     static: hashable values that the function depends on.
     rows: whether it deals with contacts and constraint rows.
     captured: as in `ffi.Signature`.
+    nconmax: contacts of one world that it needs, without `rows`.
   """
 
   function: Callable[..., None]
@@ -82,11 +84,12 @@ class Computed:
   static: tuple[Any, ...] = ()
   rows: bool = False
   captured: bool = True
+  nconmax: int = 0
 
   def __call__(self, m: Model, d: Data, *args: Any) -> tuple[jax.Array, ...]:
     """The results, for arguments in their order; checks them first."""
     ffi.check(m, d)
-    inputs = inputs_with(m, d, names=self.reads(m), rows=self.rows)
+    inputs = inputs_with(m, d, names=self.reads(m), rows=self.rows, nconmax=self.nconmax)
     extra = [_argument(a, v) for a, v in zip(self.arguments, args, strict=True)]
     signature = self._signature(m, d, inputs, extra)
     values = [fields.lookup(m, leaf) for leaf in signature.leaves]

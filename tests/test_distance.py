@@ -1,0 +1,104 @@
+"""Distances between geoms equal C MuJoCo's, whatever contacts the model allows."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+from mjx_warp_ffi import mjx
+
+SCENE = """
+<mujoco>
+  <asset><mesh name="wedge" vertex="0 0 0  0.5 0 0  0 0.5 0  0 0 0.5  0.5 0.5 0.2"/></asset>
+  <default><geom contype="0" conaffinity="0"/></default>
+  <worldbody>
+    <geom type="plane" size="5 5 1"/>
+    <body pos="0 0 1"><freejoint/><geom type="sphere" size="0.2"/></body>
+    <body pos="1 0 1" euler="30 20 0"><freejoint/><geom type="capsule" size="0.1 0.3"/></body>
+    <body pos="0 1 1" euler="0 40 10"><freejoint/><geom type="box" size="0.2 0.3 0.1"/></body>
+    <body pos="1 1 1" euler="50 0 10"><freejoint/><geom type="cylinder" size="0.2 0.3"/></body>
+    <body pos="0 2 1" euler="5 60 0"><freejoint/><geom type="ellipsoid" size="0.2 0.3 0.1"/></body>
+    <body pos="1 2 1" euler="15 25 35"><freejoint/><geom type="mesh" mesh="wedge"/></body>
+  </worldbody>
+</mujoco>
+"""
+
+
+@pytest.fixture(scope="module")
+def scene():
+  mj_model = mujoco.MjModel.from_xml_string(SCENE)
+  data = mujoco.MjData(mj_model)
+  mujoco.mj_forward(mj_model, data)
+  return mj_model, data, mjx.put_model(mj_model), mjx.put_data(mj_model, data)
+
+
+def reference(mj_model, data, pairs, distmax=10.0):
+  dist, fromto = [], []
+  for a, b in pairs:
+    segment = np.zeros(6)
+    dist.append(mujoco.mj_geomDistance(mj_model, data, a, b, distmax, segment))
+    fromto.append(segment)
+  return np.array(dist), np.array(fromto)
+
+
+def test_distances_of_all_pairs_are_c_mujocos_in_both_orders(scene):
+  mj_model, data, m, d = scene
+  pairs = list(itertools.permutations(range(mj_model.ngeom), 2))
+  first, second = np.array(pairs).T
+  dist, fromto = jax.jit(lambda d: mjx.geom_distance(m, d, first, second))(d)
+  expected, segments = reference(mj_model, data, pairs)
+  np.testing.assert_allclose(dist, expected, rtol=0, atol=2e-4)  # GJK's tolerance in float32
+  # the nearest points may lie anywhere on parallel faces, so their distance is compared
+  length = np.linalg.norm(fromto[:, 3:] - fromto[:, :3], axis=1)
+  np.testing.assert_allclose(length, np.abs(expected), rtol=0, atol=1e-3)
+  smooth = [i for i, p in enumerate(pairs) if set(p) <= {0, 1, 2}]  # plane, sphere, capsule
+  np.testing.assert_allclose(fromto[jnp.array(smooth)], segments[smooth], rtol=0, atol=1e-4)
+
+
+def test_penetration_is_negative_as_in_c(scene):
+  mj_model, data, m, d = scene
+  moved = mujoco.MjData(mj_model)
+  moved.qpos[:] = data.qpos
+  moved.qpos[2], moved.qpos[7:9] = 0.1, (0.05, 0.0)  # the sphere into plane and capsule
+  moved.qpos[9] = 0.2
+  mujoco.mj_forward(mj_model, moved)
+  pairs = [(0, 1), (1, 2), (2, 1)]
+  d = mjx.kinematics(m, d.replace(qpos=moved.qpos))
+  dist, _ = mjx.geom_distance(m, d, *np.array(pairs).T)
+  expected, _ = reference(mj_model, moved, pairs)
+  assert (expected < 0).all()
+  np.testing.assert_allclose(dist, expected, rtol=0, atol=1e-5)
+
+
+def test_distances_beyond_the_largest_are_cut(scene):
+  mj_model, data, m, d = scene
+  dist, fromto = mjx.geom_distance(m, d, [1, 1], [2, 6], 1.0)
+  expected, _ = reference(mj_model, data, [(1, 2), (1, 6)], 1.0)
+  np.testing.assert_allclose(dist, expected, rtol=0, atol=1e-5)
+  assert dist[1] == 1.0 and not fromto[1].any() and fromto[0].any()
+
+
+def test_worlds_of_a_batch_have_their_own(scene):
+  _, _, m, d = scene
+
+  def of(shift):
+    poses = mjx.kinematics(m, d.replace(qpos=d.qpos.at[2].add(shift)))
+    return mjx.geom_distance(m, poses, 0, 1)[0]
+
+  shifts = jnp.array([0.0, 0.5, 1.0])
+  got = jax.jit(jax.vmap(of))(shifts)
+  np.testing.assert_allclose(got, 0.8 + shifts, rtol=1e-6)
+  np.testing.assert_array_equal(got, [of(s) for s in shifts])
+
+
+def test_wrong_geoms_say_what_is_expected(scene):
+  _, _, m, d = scene
+  with pytest.raises(ValueError, match="two of 0 to 6"):
+    mjx.geom_distance(m, d, 1, 7)
+  with pytest.raises(ValueError, match="two of"):
+    mjx.geom_distance(m, d, 1, 1)
+  with pytest.raises(TypeError, match="traced"):
+    jax.jit(lambda g: mjx.geom_distance(m, d, g, 1))(0)

@@ -180,4 +180,6 @@ SENSORS = """<sensor>
   <subtreecom body="base"/><subtreelinvel body="arm"/><subtreeangmom body="base"/>
   <accelerometer site="sb"/><framelinacc objtype="geom" objname="ball"/>
   <frameangacc objtype="site" objname="sf"/><clock/>
+  <actuatorfrc actuator="ref"/><jointactuatorfrc joint="h"/><tendonactuatorfrc tendon="ft"/>
+  <jointactuatorfrc joint="s2" cutoff=".01"/>
 </sensor></mujoco>"""

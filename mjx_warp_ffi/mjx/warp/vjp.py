@@ -20,7 +20,7 @@ from jax.custom_derivatives import SymbolicZero
 from mjx_warp_ffi.mjx import types
 from mjx_warp_ffi.mjx.types import Data, Model, with_results
 from mjx_warp_ffi.mjx.warp import batching, fd, fields, report
-from mjx_warp_ffi.mjx.warp.adjoint import supported
+from mjx_warp_ffi.mjx.warp.adjoint import sensors, supported
 from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, RATES, REPORTS, STATE, StepAdjoint
 from mjx_warp_ffi.mjx.warp.ffi import FIELDS, Inputs, Staged, check, digest, inputs_of
 from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
@@ -221,6 +221,11 @@ class Analytic:
     _check_rules(Plan(m.spec, m.opt.statics, inputs.sizes, 1, frozenset()), wanted)
     # the carry of a loop has a cotangent for everything: that it is zero shows only at run time
     nonzero = [jnp.any(given[n] != 0) for n in unruled]
+    silent = sum(sensors.unruled(m.spec.mj_model).values(), [])
+    if "sensordata" in ruled and silent:  # some sensors have a rule, and these have not
+      unruled += ("sensordata",)
+      nonzero.append(jnp.any(given["sensordata"][np.array(silent)] != 0))
+      wanted = dataclasses.replace(wanted, unruled=unruled)
     found = [jnp.stack(nonzero).astype(jnp.int32)] if unruled else []
     gradients = _gradients(wanted, m, inputs, (qacc, *(given[n] for n in ruled), *found))
     for bad in found:

@@ -254,11 +254,12 @@ def record(step, rates: Rates) -> None:
   fields = step.fields
   if fields.m != fields.u:
     inputs = [m.dof_jntid, m.jnt_actfrclimited, m.jnt_actfrcrange, step.d.qfrc_actuator]
-    inputs.append(step.sweep.slices[fields.u])
-    outputs = [saturated, step.sweep.slices[fields.m]]
-    step.before_sweep.append((mask_saturated, (tape.nworld, m.nv), inputs, outputs))
+    slices = step.sweep.slices
+    inputs += [slices[fields.u], saturated, slices[fields.m]]
+    dim = (tape.nworld, m.nv)
+    step.before_sweep.append(functools.partial(wp.launch, mask_saturated, dim, inputs=inputs))
   clamp = not m.opt.disableflags & DisableBit.CLAMPCTRL
-  forces = step.cotangents.get("actuator_force")
+  forces = step.cot_force
   reported = forces is not None
   kernel = actuator_power_kernel(
     fields,

@@ -12,6 +12,8 @@ sweep has the power of -(M qacc + bias) alone, so that of the bias takes the pow
 more, on n.
 """
 
+import functools
+
 import warp as wp
 from mujoco_warp._src import support
 from mujoco_warp._src.types import vec5
@@ -46,21 +48,24 @@ def _combine(
   out[world, i] = x + weights[4] * constraint[world, i]
 
 
-def record(step) -> None:
-  """Has the virtual velocities of a `StageAdjoint` made before its sweep."""
+def record(step, actuator: wp.array | None) -> None:
+  """Has the virtual velocities of a `StageAdjoint` made before its sweep.
+
+  `actuator` is the cotangent of qfrc_actuator, with that of the sensors.
+  """
   if step.fields.n < 0:
     return
   vector = (step.d.nworld, step.m.nv)
   zero = wp.zeros(vector, dtype=float)
   cotangents = [step.cotangents.get(name, zero) for name in FORCES]
+  cotangents[FORCES.index("qfrc_actuator")] = zero if actuator is None else actuator
   if not step.newton.rows:
     cotangents[-1] = zero  # there is no such force
   slices, fields = step.sweep.slices, step.fields
   for name, weights in _WEIGHTS.items():
     base = zero if name == "n" else slices[fields.w]
-    inputs = [base, *cotangents, vec5(*weights)]
-    outputs = [slices[getattr(fields, name)]]
-    step.before_sweep.append((_combine, vector, inputs, outputs))
+    inputs = [base, *cotangents, vec5(*weights), slices[getattr(fields, name)]]
+    step.before_sweep.append(functools.partial(wp.launch, _combine, vector, inputs=inputs))
 
 
 def acceleration_cotangent(step, out: wp.array) -> None:

@@ -1,7 +1,8 @@
-"""Parameters that must stay zero: with another value their model has no rule.
+"""What must be zero when an adjoint runs, for with another value there is no rule.
 
 Whether a model has a rule is decided when its adjoint is built, by the values that it was put with.
-A leaf may have another value when it runs, in some worlds; their gradients are NaN then.
+A leaf may have another value when it runs, in some worlds; their gradients are NaN then. So they
+are where a sensor without a rule has a cotangent.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,12 +22,13 @@ def _rows(array: wp.array) -> wp.array:
 
 
 class Guard:
-  """Turns the gradients of worlds into NaN in which a guarded parameter is not zero.
+  """Turns the gradients of worlds into NaN in which a guarded number is not zero.
 
   Args:
     nworld: number of worlds.
-    guarded: arrays of the model, and which of their floats in a row must be zero.
-    gradients: arrays of one row a world, or one for all worlds.
+    guarded: arrays of one row a world, or one for all worlds, and which of the floats in a row must
+      be zero.
+    gradients: arrays, likewise.
   """
 
   def __init__(
@@ -42,7 +44,7 @@ class Guard:
     self._bad = wp.zeros(nworld, dtype=int)
 
   def launch(self) -> None:
-    """Looks at the parameters; after the gradients are there."""
+    """Looks at the numbers; after the gradients are there."""
     if not self._leaves:
       return
     self._bad.zero_()
@@ -55,7 +57,7 @@ class Guard:
 
 @wp.kernel
 def _look(values: wp.array2d[float], columns: wp.array[int], bad: wp.array[int]):
-  """A thread per world and parameter."""
+  """A thread per world and guarded number."""
   world, i = wp.tid()
   if values[world % values.shape[0], columns[i]] != 0.0:
     wp.atomic_max(bad, world, 1)

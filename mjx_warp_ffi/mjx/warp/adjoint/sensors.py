@@ -5,14 +5,14 @@ qacc too, so their adjoint runs before the solves as well: see `StageAdjoint`.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import mujoco
 import numpy as np
 import warp as wp
 from mujoco_warp._src.types import CamLightType, DataType, ObjType, SensorType
 
-from mjx_warp_ffi.mjx.warp.adjoint import outputs
+from mjx_warp_ffi.mjx.warp.adjoint import force_sensors, outputs
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, make_rates
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
@@ -48,22 +48,44 @@ _ACCELERATIONS = (FRAMELINACC, FRAMEANGACC, ACCELEROMETER)
 _SUBTREES = (SUBTREECOM, SUBTREELINVEL, SUBTREEANGMOM)
 # INSIDESITE is a step function: its derivative is zero
 _CONSTANT = (int(SensorType.INSIDESITE),)
-_KNOWN = (*_JOINTS, *_RATES, *_FRAMES, *_ACCELERATIONS, *_SUBTREES, *_CONSTANT, CLOCK)
+_KNOWN = (
+  *force_sensors.KINDS,
+  *_JOINTS,
+  *_RATES,
+  *_FRAMES,
+  *_ACCELERATIONS,
+  *_SUBTREES,
+  *_CONSTANT,
+  CLOCK,
+)
 
 _REAL, _POSITIVE = int(DataType.REAL), int(DataType.POSITIVE)
 _BODY, _XBODY = int(ObjType.BODY), int(ObjType.XBODY)
 _GEOM, _SITE, _CAMERA = int(ObjType.GEOM), int(ObjType.SITE), int(ObjType.CAMERA)
 
 
-def unsupported(mjm: mujoco.MjModel) -> Iterator[str]:
-  """Names of the sensors of a model whose data have no rule."""
-  for kind in sorted(set(mjm.sensor_type.tolist()) - set(_KNOWN)):
-    yield f"sensor {SensorType(kind).name}"
+def unruled(mjm: mujoco.MjModel) -> dict[str, list[int]]:
+  """The kinds of sensors of a model that have no rule, and where their data are."""
+  found: dict[str, list[int]] = {}
   pairs = ((mjm.sensor_objtype, mjm.sensor_objid), (mjm.sensor_reftype, mjm.sensor_refid))
-  for types, ids in pairs:
-    cameras = ids[(types == _CAMERA) & (ids >= 0)]
-    if np.any(mjm.cam_mode[cameras] != int(CamLightType.FIXED)):
-      yield "sensors of cameras that track"
+  for k, kind in enumerate(mjm.sensor_type):
+    name = "" if kind in _KNOWN else f"sensor {SensorType(kind).name}"
+    if kind == force_sensors.JOINT and np.any(mjm.jnt_actgravcomp):
+      name = "sensor JOINTACTFRC with actuatorgravcomp"
+    for types, ids in pairs:
+      camera = types[k] == _CAMERA and ids[k] >= 0
+      if camera and mjm.cam_mode[ids[k]] != int(CamLightType.FIXED):
+        name = name or "sensors of cameras that track"
+    if name:
+      start = mjm.sensor_adr[k]
+      found.setdefault(name, []).extend(range(start, start + mjm.sensor_dim[k]))
+  return found
+
+
+def unsupported(mjm: mujoco.MjModel) -> list[str]:
+  """Names of the sensors of a model, if none of their data has a rule."""
+  found = unruled(mjm)
+  return sorted(found) if sum(map(len, found.values())) == mjm.nsensordata else []
 
 
 @wp.struct

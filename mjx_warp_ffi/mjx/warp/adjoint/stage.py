@@ -16,6 +16,7 @@ from mujoco_warp._src.types import DisableBit
 from mjx_warp_ffi.mjx.warp.adjoint import (
   actuators,
   contacts,
+  force_sensors,
   forces,
   integrate,
   nodes,
@@ -105,9 +106,10 @@ class StageAdjoint:
       second=second,
       acceleration=has_rows or self.implicitfast,
       masked=masked,
-      forces=not set(forces.FORCES).isdisjoint(self._outputs),
+      forces=self._reports_forces(),
     )
     self._needs_forces = self._polish or self.implicitfast or self._has_welds or masked
+    self._needs_forces |= self.senses_forces
     self.newton = solve.Newton(m, d, rows=has_rows, polish=self._polish)
     self.implicit = solve.Implicit(m, d) if second else None
     self.inputs = {name: self.tape.twin(getattr(d, name)) for name in STATE}
@@ -118,10 +120,18 @@ class StageAdjoint:
     self.cotangents = {name: wp.zeros_like(getattr(d, name)) for name in names}
     self._early = "sensordata" in names and sensors.has_accelerations(self.mjm)
     vector = (d.nworld, m.nv)
-    self.before_sweep = []  # launches that need the virtual velocities
+    self.before_sweep = []  # functions that need the virtual velocities
     self._ma, self._next_qacc, self._g, self._extra = (
       wp.zeros(vector, dtype=float) for _ in range(4)
     )
+
+  def _reports_forces(self) -> bool:
+    """Whether generalised forces have cotangents, their own or those of sensors."""
+    off = self.m.opt.disableflags & DisableBit.ACTUATION or not self.m.nactuator
+    sensed = "sensordata" in self._outputs and not off
+    self.senses_forces = sensed and force_sensors.has_any(self.mjm, *force_sensors.KINDS)
+    at_joints = sensed and force_sensors.has_any(self.mjm, force_sensors.JOINT)
+    return at_joints or not set(forces.FORCES).isdisjoint(self._outputs)
 
   def constant(self, x: np.ndarray) -> wp.array:
     """An array of the topology, int or float."""
@@ -165,7 +175,8 @@ class StageAdjoint:
     if self._early:
       sensors.record_accelerations(self)
       self._early_count = tape.count
-    forces.record(self)
+    self.cot_force, cot_qfrc_actuator = force_sensors.record(self)
+    forces.record(self, cot_qfrc_actuator)
     smooth.record(self)
     names = ("site_pos", "site_quat")
     self.sites = tape.struct(rates.Sites, site_bodyid=self.m.site_bodyid, **self.leaves(*names))
@@ -207,8 +218,8 @@ class StageAdjoint:
         wp.copy(self._extra, self._qacc.grad)
         self.tape.clear()
       self._solve()
-      for kernel, dim, inputs, outputs in self.before_sweep:
-        wp.launch(kernel, dim, inputs=inputs, outputs=outputs)
+      for launch in self.before_sweep:
+        launch()
       self.tape.forward()
       self.tape.backward()
       self._convert()

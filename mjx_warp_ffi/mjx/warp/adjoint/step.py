@@ -5,7 +5,7 @@ import mujoco_warp as mjw
 import warp as wp
 from mujoco_warp._src.types import IntegratorType
 
-from mjx_warp_ffi.mjx.warp.adjoint import supported
+from mjx_warp_ffi.mjx.warp.adjoint import sensors, supported
 from mjx_warp_ffi.mjx.warp.adjoint.guard import Guard
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import REPORTS as REPORTS
 from mjx_warp_ffi.mjx.warp.adjoint.runge_kutta import RungeKuttaAdjoint
@@ -74,8 +74,11 @@ class StepAdjoint:
     self.gradients = self._adjoint.gradients
     self._device = d.qpos.device
     with wp.ScopedDevice(self._device):
-      guarded, gradients = supported.guarded(mjm, m), self.gradients.values()
-      self._guard = Guard(d.nworld, guarded=guarded, gradients=gradients)
+      guarded = supported.guarded(mjm, m)
+      if "sensordata" in outputs:
+        columns = sum(sensors.unruled(mjm).values(), [])
+        guarded += [(self.cotangents["sensordata"], columns)] if columns else []
+      self._guard = Guard(d.nworld, guarded=guarded, gradients=self.gradients.values())
 
   def launch(self) -> None:
     """Computes `gradients` from `cotangents` and the inputs in the workspace."""

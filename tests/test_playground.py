@@ -1,0 +1,93 @@
+"""MuJoCo Playground and Brax run on the drop-in, unmodified, as on mujoco-mjx with `impl='warp'`.
+
+They are no dependencies: `pip install playground brax` brings what these tests need.
+"""
+
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import ROOT
+
+from playground_models import stand_in_menagerie
+
+pytestmark = [
+  pytest.mark.slow,
+  pytest.mark.skipif(
+    not all(importlib.util.find_spec(n) for n in ("mujoco_playground", "brax")),
+    reason="MuJoCo Playground and Brax are not installed",
+  ),
+]
+
+# Their robots are in files of Menagerie alone, without which there is nothing to stand in for.
+WITHOUT_MODELS = {
+  "BarkourJoystick",
+  *("PandaPickCube", "PandaPickCubeOrientation", "PandaPickCubeCartesian", "PandaOpenCabinet"),
+}
+
+SUITES = ("dm_control_suite", "locomotion", "manipulation")
+
+NAMES = """
+import json, sys
+import mujoco_playground
+from mujoco_playground import dm_control_suite, locomotion, manipulation
+suites = (dm_control_suite, locomotion, manipulation)
+sys.stdout.write(json.dumps([mujoco_playground.__file__, *(list(s.ALL_ENVS) for s in suites)]))
+"""
+
+
+def run(*command: str) -> list[str]:
+  """The lines of JSON that a program prints in a process of its own."""
+  arguments = [sys.executable, "-W", "ignore", *command]
+  done = subprocess.run(arguments, capture_output=True, text=True, cwd=ROOT / "tests")
+  assert done.returncode == 0, done.stderr[-4000:]
+  return [line for line in done.stdout.splitlines() if line[:1] in "{["]
+
+
+@pytest.fixture(scope="module")
+def environments() -> dict[str, Any]:
+  (line,) = run("-c", NAMES)
+  package, *names = json.loads(line)
+  return {"package": pathlib.Path(package).parent, **dict(zip(SUITES, names, strict=True))}
+
+
+@pytest.fixture(scope="module")
+def menagerie(environments, tmp_path_factory) -> str:
+  root = tmp_path_factory.mktemp("menagerie")
+  stand_in_menagerie(environments["package"], root)
+  return str(root)
+
+
+def rollouts(kind: str, menagerie: str, names: list[str]) -> dict[str, Any]:
+  lines = map(json.loads, run("playground_runs.py", kind, menagerie, *names))
+  return {line["name"]: line for line in lines}
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_environments_give_the_rewards_that_mjx_gives(suite, environments, menagerie):
+  names = environments[suite]
+  ours, theirs = (rollouts(kind, menagerie, names) for kind in ("ours", "stock"))
+  assert set(ours) == set(theirs) == set(names)
+  skipped = {name for name in names if "skipped" in ours[name]}
+  assert skipped == WITHOUT_MODELS & set(names)
+  for name in set(names) - skipped:
+    assert ours[name]["done"] > 0, name  # the rollout went through an auto-reset
+    for what in ("rewards", "observation"):
+      got, expected = np.array(ours[name][what]), np.array(theirs[name][what])
+      assert np.isfinite(got).all(), name
+      # another release of MuJoCo Warp, and contacts in another order, in float32
+      scale = max(1.0, np.abs(expected).max())
+      np.testing.assert_allclose(got, expected, rtol=0, atol=0.02 * scale, err_msg=name)
+
+
+def test_brax_trains_with_randomized_models():
+  (line,) = run("playground_training.py")
+  result = json.loads(line)
+  assert result["steps"] >= 4000
+  assert np.isfinite(result["rewards"]).all()
+  assert len(set(result["rewards"])) > 1  # it learns something, if little in so few steps

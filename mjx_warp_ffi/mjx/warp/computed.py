@@ -40,6 +40,23 @@ def inputs_with(m: Model, d: Data, *, names: Iterable[str], rows: bool, nconmax:
   return Inputs({**inputs.arrays, **more}, sizes)
 
 
+def without_gradient(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+  """The function, which says what to do instead when it is differentiated."""
+
+  @jax.custom_vjp
+  def call(*args: Any) -> Any:
+    return function(*args)
+
+  def forward(*args: Any) -> Any:
+    raise NotImplementedError(
+      f"{name} has no gradient: differentiate mjx.forward or mjx.step, or pass"
+      " jax.lax.stop_gradient(d) where no gradient shall flow"
+    )
+
+  call.defvjp(forward, lambda residual, cotangents: cotangents)
+  return call
+
+
 @dataclasses.dataclass(frozen=True)
 class Stage(ffi.Staged):
   """A part of the pipeline as a function of one world that `vmap` batches.
@@ -57,7 +74,7 @@ class Stage(ffi.Staged):
     """The Data with the function's results; checks Model and Data first."""
     ffi.check(m, d)
     inputs = inputs_with(m, d, names=self.outputs(m), rows=self.rows)
-    return with_results(d, self.results(m, inputs))
+    return with_results(d, without_gradient(self.name, self.results)(m, inputs))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +118,8 @@ class Computed:
       plan = Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched)
       return ffi.launch(self.function, signature, plan=plan, arrays=arrays)
 
-    results = batching.batched(over_worlds, len(signature.leaves))(*values)
+    call = batching.batched(over_worlds, len(signature.leaves))
+    results = without_gradient(self.name, call)(*values)
     return tuple(x[0] for x in results)
 
   def _signature(self, m: Model, d: Data, inputs: Inputs, extra: list[jax.Array]) -> Signature:

@@ -10,8 +10,8 @@ import pytest
 from helpers import ROOT
 
 NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
-# Those that take less than 20 s at the small size, in a process of their own with warm kernels.
-QUICK = ()
+# Those that take less than about 20 s at the small size, with warm kernels on an idle machine.
+QUICK = ("quickstart", "bring_your_kernel")
 
 
 def _read(name: str) -> nbformat.NotebookNode:

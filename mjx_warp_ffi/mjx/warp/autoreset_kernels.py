@@ -1,7 +1,5 @@
 """Kernels that find and reset worlds with a bad state."""
 
-# ruff: noqa: D103 - kernels are described by the functions that launch them
-
 from __future__ import annotations
 
 import warp as wp
@@ -37,6 +35,7 @@ def find_bad_state(
   some: wp.array[int],
   warning: wp.array[int],
 ):
+  """Marks the worlds whose position or velocity is bad."""
   world = wp.tid()
   bits = watch_kernels.bad_state(qpos, qvel, world)
   if (bits & watch_kernels.BADQPOS) != 0:
@@ -52,6 +51,7 @@ def find_bad_acceleration(
   some: wp.array[int],
   warning: wp.array[int],
 ):
+  """Marks the worlds whose acceleration is bad."""
   world = wp.tid()
   bits = watch_kernels.bad_acceleration(qacc, qfrc_smooth, world)
   _note(bits, world, bad, some, warning)
@@ -64,6 +64,7 @@ def reset_state(
   eq_active0: wp.array[bool],
   eq_active: wp.array2d[bool],
 ):
+  """Gives the marked worlds the default state."""
   world, k = wp.tid()
   if not bad[world]:
     return

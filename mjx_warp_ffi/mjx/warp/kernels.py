@@ -142,7 +142,7 @@ def _convert_options(
     tolerance_out[i] = wp.max(tolerance[i], 1.0e-6)
 
 
-def convert_options(m: mjw.Model, impratio: wp.array, tolerance: wp.array) -> None:
+def convert_options(m: mjw.Model, *, impratio: wp.array, tolerance: wp.array) -> None:
   """Writes the options that mujoco_warp holds in another form than MuJoCo."""
   wp.launch(
     _convert_options,

@@ -1,7 +1,5 @@
 """Kernels that look for bad states, full capacities and parameters that would be ignored."""
 
-# ruff: noqa: D103 - kernels are described by the functions that launch them
-
 from __future__ import annotations
 
 import mujoco
@@ -80,6 +78,7 @@ def begin(
   ignored: wp.array[int],
   flags: wp.array[int],
 ):
+  """Flags bad positions and velocities, and zeroes the counts of a call."""
   # a thread a value: a thread a world would wait for its loads one after the other
   world, i = wp.tid()
   if i < qpos.shape[1] and not _within(qpos[world, i], _MAXVAL):
@@ -103,6 +102,7 @@ def watch_pools(
   flags: wp.array[int],
   peaks: wp.array[int],
 ):
+  """Notes what the pools of pairs and contacts lost."""
   pairs = ncollision[0]
   contacts = nacon[0]
   wp.atomic_max(peaks, _PEAK_PAIRS, pairs)
@@ -124,6 +124,7 @@ def watch_rows(
   flags: wp.array[int],
   peaks: wp.array[int],
 ):
+  """Notes lost constraint rows, and parameters that are ignored."""
   i = wp.tid()
   if i < nefc.shape[0]:
     rows = nefc[i]
@@ -156,6 +157,7 @@ def end(
   overflow: wp.array[int],
   peaks: wp.array[int],
 ):
+  """Flags bad accelerations, and passes on to each world what concerns it."""
   world, i = wp.tid()
   if i < qvel.shape[1]:
     if not (_within(qacc[world, i], _MAXVAL) and _within(qfrc_smooth[world, i], _MAXFORCE)):

@@ -90,7 +90,9 @@ class Workspace:
 
   def begin(self) -> None:
     """Brings what follows from the leaves and the sleeping trees up to date; can be captured."""
-    kernels.convert_options(self.m, self._raw["opt.impratio"], self._raw["opt.tolerance"])
+    kernels.convert_options(
+      self.m, impratio=self._raw["opt.impratio"], tolerance=self._raw["opt.tolerance"]
+    )
     self._static_geoms.launch(self.m, self.d)
     if self.m.opt.enableflags & EnableBit.SLEEP:
       mjw_sleep.update_sleep(self.m, self.d)

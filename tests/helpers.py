@@ -2,6 +2,9 @@
 
 import pathlib
 
+import jax
+import numpy as np
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MODELS = ROOT / "models"
 
@@ -13,3 +16,11 @@ def model_path(name: str) -> pathlib.Path:
     known = ", ".join(sorted(p.stem for p in MODELS.glob("*.xml")))
     raise ValueError(f"no model {name!r} in {MODELS}; there are: {known}")
   return path
+
+
+def assert_same(got: jax.Array, expected: jax.Array, message: str = "") -> None:
+  """The same bits on the CPU; on a GPU, where compilers fuse and threads add otherwise, nearly."""
+  if jax.default_backend() == "cpu":
+    np.testing.assert_array_equal(got, expected, err_msg=message)
+  else:
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=message)

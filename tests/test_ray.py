@@ -1,5 +1,6 @@
 """Rays meet what C MuJoCo's rays meet."""
 
+import helpers
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -117,10 +118,10 @@ def test_rays_of_many_worlds_are_those_of_each(scene):
   together = jax.jit(jax.vmap(lambda d: mjx.ray(m, d, origins, directions)))(worlds)
   for i, one in enumerate((d, d.replace(geom_xpos=shifted))):
     for a, b in zip(together, mjx.ray(m, one, origins, directions), strict=True):
-      np.testing.assert_array_equal(a[i], b)
+      helpers.assert_same(a[i], b)
   each = jax.vmap(lambda p, v: mjx.ray(m, d, p, v))(origins, directions)  # a ray a world
   for a, b in zip(each, mjx.ray(m, d, origins, directions), strict=True):
-    np.testing.assert_array_equal(a, b)
+    helpers.assert_same(a, b)
 
 
 def test_one_ray_is_a_scalar_and_more_axes_are_kept(scene):

@@ -1,5 +1,6 @@
 """Each stage equals C MuJoCo's from any state, whatever its Data held before, and batches."""
 
+import helpers
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -134,8 +135,8 @@ def test_a_stage_of_a_batch_is_that_of_each_world_also_in_a_scan(stage):
   for i, one in enumerate(worlds):
     alone = function(m, one)
     for a, b, c in zip(*map(jax.tree.leaves, (together, scanned, alone)), strict=True):
-      np.testing.assert_array_equal(a[i], c)
-      np.testing.assert_array_equal(b[i], c)
+      helpers.assert_same(a[i], c)
+      helpers.assert_same(b[i], c)
 
 
 @pytest.mark.parametrize("stage", ["sensor_pos", "sensor_vel", "sensor_acc"])
@@ -210,7 +211,7 @@ def test_an_integrator_is_a_step(stage, integrator):
   result = jax.jit(getattr(mjx, stage))(m, d)
   mujoco.mj_step(mj_model, data)
   assert_equal_to_c(result, data, ("time", "qpos", "qvel", "qacc"))
-  np.testing.assert_array_equal(result.qpos, mjx.step(m, d).qpos)
+  helpers.assert_same(result.qpos, mjx.step(m, d).qpos)
 
 
 def test_an_integrator_that_does_not_fit_the_model_says_so():

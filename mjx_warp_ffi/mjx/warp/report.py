@@ -13,6 +13,7 @@ import numpy as np
 import warp as wp
 
 from mjx_warp_ffi.mjx.warp.ffi import FIELDS
+from mjx_warp_ffi.mjx.warp.report_kernels import note
 
 
 @functools.cache
@@ -38,19 +39,11 @@ class Notes:
     """For these results, on the current Warp device."""
     self.nonzero = wp.zeros((nworld, len(results)), dtype=int)
     self._which = wp.array([names().index(n) for n in results], dtype=int)
-    self._flags = flags_of(self.nonzero.device.alias)
+    self._flags = flags_of(wp.get_device().alias)
 
   def launch(self) -> None:
     """Sets the flags; can be captured."""
-    wp.launch(_note, self.nonzero.shape, inputs=[self.nonzero, self._which], outputs=[self._flags])
-
-
-@wp.kernel(module="unique", enable_backward=False)
-def _note(nonzero: wp.array2d[int], which: wp.array[int], flags: wp.array[int]):
-  """A thread per world and result."""
-  world, i = wp.tid()
-  if nonzero[world, i] != 0:
-    wp.atomic_max(flags, which[i], 1)
+    wp.launch(note, self.nonzero.shape, inputs=[self.nonzero, self._which, self._flags])
 
 
 def read(*, clear: bool = False) -> tuple[str, ...]:

@@ -199,3 +199,43 @@ def test_plastic_springs_forget_what_they_yielded():
   c.qvel[:] = np.nan
   mujoco.mj_step(mj_model, c)
   np.testing.assert_allclose(d.plastic, c.plastic, rtol=1e-6)
+
+
+def _loss(m, d):
+  """A loss of a short rollout, and of the controls that come out of it."""
+
+  def loss(u, v):
+    def one(d, _):
+      d = mjx.step(m, d)
+      return d, jnp.sum(d.qpos) + 0.1 * jnp.sum(d.ctrl**2)
+
+    return jnp.sum(jax.lax.scan(one, d.replace(ctrl=u, qvel=v), None, 3)[1])
+
+  return jax.jit(jax.vmap(jax.grad(loss, (0, 1)), (0, 0)))
+
+
+def test_a_reset_world_contributes_zero_to_gradients_and_the_others_all_of_theirs():
+  m, plain = _model("hopper", True), _model("hopper", False)
+  d = mjx.make_data(m)
+  u = jnp.full((3, m.nu), 0.1)
+  v = jnp.stack([jnp.full(m.nv, 0.1), jnp.full(m.nv, jnp.nan), jnp.full(m.nv, 1e11)])
+  by_ctrl, by_qvel = _loss(m, d)(u, v)
+  expected = _loss(plain, d)(u[:1], v[:1])
+  np.testing.assert_allclose(by_ctrl[0], expected[0][0], rtol=1e-5)
+  np.testing.assert_allclose(by_qvel[0], expected[1][0], rtol=1e-5)
+  assert jnp.abs(by_qvel[0]).max() > 0 and jnp.abs(by_ctrl[0]).max() > 0
+  np.testing.assert_array_equal(by_qvel[1:], 0)
+  np.testing.assert_array_equal(by_ctrl[1:], 0)
+
+
+def test_the_gradient_of_a_parameter_leaves_reset_worlds_out():
+  m, d = _model("hopper", True), mjx.make_data(_model("hopper", True))
+  v = jnp.stack([jnp.full(m.nv, 0.1), jnp.full(m.nv, jnp.nan)])
+
+  def loss(mass, v):
+    step = jax.vmap(lambda v: mjx.step(m.replace(body_mass=mass), d.replace(qvel=v)).qvel.sum())
+    return step(v).sum()
+
+  both, one = jax.jit(jax.grad(loss))(m.body_mass, v), jax.jit(jax.grad(loss))(m.body_mass, v[:1])
+  np.testing.assert_allclose(both, one, rtol=1e-5)
+  assert jnp.isfinite(both).all() and jnp.abs(both).max() > 0

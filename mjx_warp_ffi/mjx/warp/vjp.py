@@ -19,7 +19,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from mjx_warp_ffi.mjx import types
 from mjx_warp_ffi.mjx.types import Data, Model, with_results
-from mjx_warp_ffi.mjx.warp import batching, fd, fields, report
+from mjx_warp_ffi.mjx.warp import batching, fd, fields, report, reset_vjp
 from mjx_warp_ffi.mjx.warp.adjoint import sensors, supported
 from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, RATES, REPORTS, STATE, StepAdjoint
 from mjx_warp_ffi.mjx.warp.ffi import FIELDS, Inputs, Staged, check, digest, inputs_of
@@ -96,18 +96,25 @@ def differentiable(staged: Staged, *, integrate: bool) -> Callable[[Model, Data]
     moving = tuple(n for n, x in inputs.arrays.items() if _moves(x))
     m, inputs = jax.tree.map(lambda x: x.value, (m, inputs))
     rule = _rule(staged, integrate, m, inputs, (leaves, moving))
-    out = staged.results(*jax.tree.map(_reverse_once, (m, inputs)))
-    return out, (m, inputs, out["qacc"], rule)
+    once = jax.tree.map(_reverse_once, (m, inputs))
+    if integrate and m.autoreset:
+      out, reset = reset_vjp.noted(staged, *once)
+      inputs = reset_vjp.healthy(m, inputs, reset)
+    else:
+      out, reset = staged.results(*once), None
+    return out, (m, inputs, out["qacc"], reset, rule)
 
   def backward(residual: Any, cotangents: dict[str, Any]) -> Any:
-    m, inputs, qacc, rule = residual
+    m, inputs, qacc, reset, rule = residual
     given = {
       n: ct
       for n, ct in cotangents.items()
       if np.issubdtype(FIELDS[n].dtype, np.inexact) and not isinstance(ct, SymbolicZero)
     }
     dense = len(given) == sum(np.issubdtype(FIELDS[n].dtype, np.inexact) for n in cotangents)
+    given, through = (given, {}) if reset is None else reset_vjp.split(given, reset)
     gradients = rule.gradients(m, inputs, qacc=qacc, cotangents=given, in_loop=dense)
+    gradients = reset_vjp.joined(gradients, through)
     nothing = jax.tree.map(lambda _: None, m)
     m_ct = types.replace_leaves(nothing, {n: gradients[n] for n in rule.parameters})
     return m_ct, Inputs({n: gradients.get(n) for n in inputs.arrays}, inputs.sizes)

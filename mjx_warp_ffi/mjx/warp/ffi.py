@@ -208,7 +208,7 @@ def _check_array(field: fields.Field, value: Any, shape: tuple[int, ...], owner:
   if got != shape:
     hint = ""
     if got[len(got) - len(shape) :] == shape:
-      axes = "(0, None)" if owner == "Model" else "(None, 0)"
+      axes = "(mjx.model_axes(m), 0)" if owner == "Model" else "(None, 0)"
       hint = f"; for a batch use jax.vmap, for example jax.vmap(mjx.step, in_axes={axes})"
     raise ValueError(f"{owner} field {field.name} has shape {got}, expected {shape}{hint}")
   if value.dtype != field.dtype:

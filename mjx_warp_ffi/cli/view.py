@@ -10,6 +10,7 @@ Examples:
 """
 
 import argparse
+import importlib
 import importlib.util
 import pathlib
 import sys
@@ -100,10 +101,9 @@ def _run(argv: Sequence[str] | None) -> int:
   else:
     step = live(mj_model)
   mujoco.mj_forward(mj_model, mj_data)
-  import mjviser
-  import viser
-
-  mjviser.Viewer(mj_model, mj_data, step_fn=step, server=viser.ViserServer(port=args.port)).run()
+  viewer, viser = map(importlib.import_module, ("mjviser", "viser"))  # optional, and slow to load
+  server = viser.ViserServer(port=args.port)
+  viewer.Viewer(mj_model, mj_data, step_fn=step, server=server).run()
   return 0
 
 

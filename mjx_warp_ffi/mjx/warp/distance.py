@@ -12,6 +12,7 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src import sensor as mjw_sensor
 
+from mjx_warp_ffi.mjx.warp import support_kernels as kernels
 from mjx_warp_ffi.mjx.warp.computed import Computed
 from mjx_warp_ffi.mjx.warp.ffi import Array
 from mjx_warp_ffi.mjx.warp.types import DisableBit, EnableBit
@@ -21,22 +22,6 @@ Pairs = tuple[tuple[int, int], ...]
 
 _FOUND = 8  # what mujoco_warp may find for a pair, which it tells apart by geomcollisionid
 _FAR = 1.0e32  # where nothing was found
-
-
-@wp.kernel(enable_backward=False)
-def _nearest(found: wp.array4d[float], dist: wp.array2d[float], fromto: wp.array3d[float]):
-  """The nearest of what was found for a pair."""
-  world, k = wp.tid()
-  best = wp.int32(0)
-  for i in range(found.shape[2]):
-    if found[world, k, i, 0] < found[world, k, best, 0]:
-      best = i
-  x = found[world, k, best, 0]
-  dist[world, k] = x
-  for j in range(3):
-    half = 0.5 * x * found[world, k, best, 4 + j]
-    fromto[world, k, j] = found[world, k, best, 1 + j] - half
-    fromto[world, k, 3 + j] = found[world, k, best, 1 + j] + half
 
 
 def _model(w: Workspace, pairs: Pairs) -> mjw.Model:
@@ -84,7 +69,7 @@ def _distance(w: Workspace, dist: wp.array, fromto: wp.array, *, pairs: Pairs) -
     ],
     outputs=[found],
   )
-  wp.launch(_nearest, dim=dist.shape, inputs=[found], outputs=[dist, fromto])
+  wp.launch(kernels._nearest, dim=dist.shape, inputs=[found], outputs=[dist, fromto])
 
 
 def ordered(mj_model: mujoco.MjModel, pair: tuple[int, int]) -> tuple[int, int]:

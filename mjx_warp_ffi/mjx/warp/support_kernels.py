@@ -167,3 +167,19 @@ def _forces(
       world_frame,
     )
   out[world, i] = result
+
+
+@wp.kernel(enable_backward=False)
+def _nearest(found: wp.array4d[float], dist: wp.array2d[float], fromto: wp.array3d[float]):
+  """The nearest of what was found for a pair."""
+  world, k = wp.tid()
+  best = wp.int32(0)
+  for i in range(found.shape[2]):
+    if found[world, k, i, 0] < found[world, k, best, 0]:
+      best = i
+  x = found[world, k, best, 0]
+  dist[world, k] = x
+  for j in range(3):
+    half = 0.5 * x * found[world, k, best, 4 + j]
+    fromto[world, k, j] = found[world, k, best, 1 + j] - half
+    fromto[world, k, 3 + j] = found[world, k, best, 1 + j] + half

@@ -1,7 +1,8 @@
 """Runs MuJoCo Playground's environments in a process of its own, with or without the drop-in.
 
 `python playground_runs.py ours|stock FOLDER NAME...` prints a JSON object a line: the rewards and
-observations of a short rollout by environment, or the reason why it was left out.
+observations of a short rollout by environment, or the reason why it was left out. `NAME:pixels` is
+the environment that observes images.
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ def rollout(name: str) -> dict[str, Any]:
   import numpy as np
   from mujoco_playground import registry, wrapper
 
+  name, _, pixels = name.partition(":")
   config = registry.get_default_config(name)
-  small = {"impl": "warp"}
+  small: dict[str, Any] = {"impl": "warp"}
+  if pixels:
+    small |= {"vision": True, "vision_config.nworld": WORLDS}
   if config.get("naconmax"):
     small["naconmax"] = 400 * WORLDS  # the defaults are for thousands of worlds
   env = registry.load(name, config_overrides=small)

@@ -85,6 +85,13 @@ def test_environments_give_the_rewards_that_mjx_gives(suite, environments, menag
       np.testing.assert_allclose(got, expected, rtol=0, atol=0.02 * scale, err_msg=name)
 
 
+def test_an_environment_observes_images(menagerie):
+  name = "CartpoleBalance:pixels"
+  pixels = np.array(rollouts("ours", menagerie, [name])[name]["observation"])
+  assert pixels.size == 2 * 64 * 64 * 3  # two worlds, stacked frames
+  assert pixels.min() < -0.1 and pixels.max() > 0.1
+
+
 def test_brax_trains_with_randomized_models():
   (line,) = run("playground_training.py")
   result = json.loads(line)

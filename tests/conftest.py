@@ -10,7 +10,9 @@ import pytest
 import warp as wp
 
 wp.config.log_level = wp.LOG_WARNING  # the banner and the module loads are not warnings
-jax.config.update("jax_numpy_dtype_promotion", "strict")
+# With 64 bits, what numpy hands to JAX is float64, and strictness would only ask for casts in tests.
+if not jax.config.jax_enable_x64:
+  jax.config.update("jax_numpy_dtype_promotion", "strict")
 if not wp.is_cuda_available():
   jax.config.update("jax_platforms", "cpu")  # or an installed CUDA plugin complains first
 # Several workers share a GPU, so none may take three quarters of it. Read when JAX starts.

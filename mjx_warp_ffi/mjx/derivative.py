@@ -122,7 +122,7 @@ def step_jvp(m: Model, d: Data, tangents: Mapping[str, Any]) -> tuple[Data, Data
     given[name] = _direction(m, d, name, x)
     if given[name].size:
       direction[name] = given[name].ravel()
-  ratios = [jnp.zeros(1)]
+  ratios = [jnp.zeros(1, jnp.float32)]
   ratios += [jnp.abs(t) / fd.step_sizes(m, inputs, name=n) for n, t in direction.items()]
   most = jnp.max(jnp.concatenate(ratios))
   h = 1 / jnp.where(most > 0, most, 1)

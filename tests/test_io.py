@@ -1,6 +1,9 @@
 """put_model, make_data, put_data, get_data, get_data_into, and what they refuse."""
 
 import functools
+import os
+import subprocess
+import sys
 
 import helpers
 import jax
@@ -168,3 +171,17 @@ def test_a_step_refuses_what_does_not_fit():
   object.__setattr__(half, "qvel", d.qvel.astype(jnp.float16))
   with pytest.raises(ValueError, match="float16"):
     jax.jit(mjx.step)(m, half)
+
+
+def test_nothing_is_printed():
+  code = (
+    "import jax, mujoco, mjx_warp_ffi.mjx as mjx, helpers;"
+    "m = mjx.put_model(mujoco.MjModel.from_xml_path(str(helpers.model_path('cartpole'))));"
+    "d = mjx.make_data(m);"
+    "jax.grad(lambda q: mjx.step(m, d.replace(qpos=q)).qpos.sum())(d.qpos)"
+  )
+  here = str(helpers.ROOT / "tests")
+  env = os.environ | {"PYTHONPATH": os.pathsep.join([here, str(helpers.ROOT)])}
+  done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+  assert done.returncode == 0, done.stderr
+  assert done.stdout == ""

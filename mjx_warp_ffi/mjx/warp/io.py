@@ -12,6 +12,7 @@ from mujoco_warp._src import io as mjw_io
 
 from mjx_warp_ffi.mjx.warp import fields
 from mjx_warp_ffi.mjx.warp.types import EqType, GeomType
+from mjx_warp_ffi.third_party.warp import runtime
 
 
 def check_and_options(mj_model: mujoco.MjModel) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def check_and_options(mj_model: mujoco.MjModel) -> dict[str, Any]:
   Raises:
     NotImplementedError: if mujoco_warp lacks a feature of the model; the text names it.
   """
-  with wp.ScopedDevice("cpu"):
+  with runtime.quiet(), wp.ScopedDevice("cpu"):
     model = mjw.put_model(mj_model)
   options = {}
   for name in fields.option_statics():

@@ -24,6 +24,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import sensors, supported
 from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, RATES, REPORTS, STATE, StepAdjoint
 from mjx_warp_ffi.mjx.warp.ffi import FIELDS, Inputs, Staged, check, digest, inputs_of
 from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
+from mjx_warp_ffi.third_party.warp import runtime
 from mjx_warp_ffi.third_party.warp.program import Program, jax_program
 
 Results = dict[str, jax.Array]
@@ -272,7 +273,7 @@ def _wanted(
 @functools.lru_cache(maxsize=64)
 def _check_rules(plan: Plan, wanted: Wanted) -> None:
   """Builds the adjoint on the CPU, which refuses what it has no rule for, by name."""
-  with wp.ScopedDevice("cpu"):
+  with runtime.quiet(), wp.ScopedDevice("cpu"):
     w = Workspace(plan)
     _adjoint(w, wanted)
 

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import warp as wp
 
-from mjx_warp_ffi.third_party.warp import xla_ffi
+from mjx_warp_ffi.third_party.warp import runtime, xla_ffi
 
 PLATFORMS = ("cpu", "CUDA")
 
@@ -68,7 +68,8 @@ def warp_device(platform: str, ordinal: int) -> wp.Device:
   Raises:
     RuntimeError: This Warp build or machine has no such device.
   """
-  wp.init()
+  with runtime.quiet():
+    wp.init()
   if platform == "cpu":
     if not wp.is_cpu_available():
       raise RuntimeError("this build of Warp has no CPU support, but XLA runs this call on the CPU")

@@ -98,13 +98,14 @@ def launching(platform: str) -> AbstractContextManager:
 @contextlib.contextmanager
 def _alone(device: wp.Device, stream: int, *, waits: bool) -> Iterator[None]:
   if device.is_cpu:
-    with _bodies.exclusive(), wp.ScopedDevice(device):
+    with _bodies.exclusive(), runtime.quiet(), wp.ScopedDevice(device):
       yield
     return
   if waits:
     _settle(device, stream)
   with (
     _bodies.exclusive(),
+    runtime.quiet(),
     wp.ScopedStream(call_lib.external_stream(device, stream), sync_enter=False),
   ):
     yield
@@ -113,7 +114,7 @@ def _alone(device: wp.Device, stream: int, *, waits: bool) -> Iterator[None]:
 @contextlib.contextmanager
 def building(device: wp.Device) -> Iterator[None]:
   """Makes a device current while buffers are made, alone, and waits until they are filled."""
-  with _bodies.exclusive(), wp.ScopedDevice(device):
+  with _bodies.exclusive(), runtime.quiet(), wp.ScopedDevice(device):
     yield
     if device.is_cuda:  # they are filled on Warp's stream and used on XLA's
       wp.synchronize_stream(device.stream)
@@ -123,7 +124,7 @@ def building(device: wp.Device) -> Iterator[None]:
 def recording(device: wp.Device, stream: wp.Stream | None) -> Iterator[None]:
   """As `body`, for a capture: alone, on a private stream of a CUDA device."""
   scope = wp.ScopedDevice(device) if stream is None else wp.ScopedStream(stream, sync_enter=False)
-  with _bodies.exclusive(), scope:
+  with _bodies.exclusive(), runtime.quiet(), scope:
     yield
 
 

@@ -4,12 +4,14 @@ Warp's public functions cover the same ground, but at several microseconds of Py
 not on a bare stream handle. What is used here is checked once, on the first use.
 """
 
+import contextlib
 import ctypes
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import warp as wp
-from warp._src import context, types
+from warp._src import context, logger, types
 
 _NATIVE = (
   "wp_apic_cpu_replay_state",
@@ -23,6 +25,18 @@ _NATIVE = (
 )
 
 
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+  """Keeps Warp's notes on loaded modules from the terminal, unless a logger listens to them."""
+  level = wp.config.log_level
+  if level == wp.LOG_INFO and type(wp.get_logger()) is logger.LoggerBasic:
+    wp.config.log_level = wp.LOG_WARNING
+  try:
+    yield
+  finally:
+    wp.config.log_level = level
+
+
 @functools.cache
 def core() -> Any:
   """Returns Warp's native library, with Warp initialised.
@@ -30,7 +44,8 @@ def core() -> Any:
   Raises:
     ImportError: This Warp lacks something that is needed here.
   """
-  wp.init()
+  with quiet():
+    wp.init()
   native = context.runtime.core
   missing = [name for name in _NATIVE if not hasattr(native, name)]
   missing += [name for name in ("apic_state", "graph_exec") if not hasattr(_probe(), name)]

@@ -36,6 +36,7 @@ from mjx_warp_ffi.mjx.io import put_data as put_data
 from mjx_warp_ffi.mjx.io import put_model as put_model
 from mjx_warp_ffi.mjx.ray import ray as ray
 from mjx_warp_ffi.mjx.ray import ray_normal as ray_normal
+from mjx_warp_ffi.mjx.render import RenderContext as RenderContext
 from mjx_warp_ffi.mjx.render import create_render_context as create_render_context
 from mjx_warp_ffi.mjx.render import get_depth as get_depth
 from mjx_warp_ffi.mjx.render import get_rgb as get_rgb
@@ -43,11 +44,10 @@ from mjx_warp_ffi.mjx.render import get_segmentation as get_segmentation
 from mjx_warp_ffi.mjx.render import refit_bvh as refit_bvh
 from mjx_warp_ffi.mjx.render import render as render
 from mjx_warp_ffi.mjx.render import render_with_segmentation as render_with_segmentation
-from mjx_warp_ffi.mjx.render import RenderContext as RenderContext
 from mjx_warp_ffi.mjx.report import gradient_report as gradient_report
 from mjx_warp_ffi.mjx.reset import reset as reset
-from mjx_warp_ffi.mjx.rollout import rollout as rollout
 from mjx_warp_ffi.mjx.rollout import Trajectory as Trajectory
+from mjx_warp_ffi.mjx.rollout import rollout as rollout
 from mjx_warp_ffi.mjx.set_const import set_const as set_const
 from mjx_warp_ffi.mjx.stages import camlight as camlight
 from mjx_warp_ffi.mjx.stages import collision as collision
@@ -84,10 +84,10 @@ from mjx_warp_ffi.mjx.stages import transmission as transmission
 from mjx_warp_ffi.mjx.state import get_state as get_state
 from mjx_warp_ffi.mjx.state import set_state as set_state
 from mjx_warp_ffi.mjx.state import state_size as state_size
+from mjx_warp_ffi.mjx.support import ConstraintRows as ConstraintRows
 from mjx_warp_ffi.mjx.support import actuator_moment as actuator_moment
 from mjx_warp_ffi.mjx.support import apply_ft as apply_ft
 from mjx_warp_ffi.mjx.support import constraint_rows as constraint_rows
-from mjx_warp_ffi.mjx.support import ConstraintRows as ConstraintRows
 from mjx_warp_ffi.mjx.support import contact_force as contact_force
 from mjx_warp_ffi.mjx.support import deriv_smooth_vel as deriv_smooth_vel
 from mjx_warp_ffi.mjx.support import full_m as full_m

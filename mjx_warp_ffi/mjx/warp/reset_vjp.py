@@ -15,7 +15,7 @@ from mjx_warp_ffi.mjx.warp.forward import INPUTS
 Results = dict[str, jax.Array]
 
 
-def noted(staged: Staged, m: Model, inputs: Inputs) -> tuple[Results, jax.Array]:
+def noted(staged: Staged, m: Model, *, inputs: Inputs) -> tuple[Results, jax.Array]:
   """The results of a step that resets, and whether this world was reset in it."""
   none = jnp.zeros_like(inputs.arrays["warning"])
   out = staged.results(m, dataclasses.replace(inputs, arrays=inputs.arrays | {"warning": none}))
@@ -24,7 +24,7 @@ def noted(staged: Staged, m: Model, inputs: Inputs) -> tuple[Results, jax.Array]
   return out, reset
 
 
-def healthy(m: Model, inputs: Inputs, reset: jax.Array) -> Inputs:
+def healthy(m: Model, inputs: Inputs, *, reset: jax.Array) -> Inputs:
   """The inputs, but some finite ones where the world was reset: zero times NaN is NaN."""
 
   def instead(name: str, x: jax.Array) -> jax.Array:

@@ -99,8 +99,8 @@ def differentiable(staged: Staged, *, integrate: bool) -> Callable[[Model, Data]
     rule = _rule(staged, integrate, m, inputs, (leaves, moving))
     once = jax.tree.map(_reverse_once, (m, inputs))
     if integrate and m.autoreset:
-      out, reset = reset_vjp.noted(staged, *once)
-      inputs = reset_vjp.healthy(m, inputs, reset)
+      out, reset = reset_vjp.noted(staged, once[0], inputs=once[1])
+      inputs = reset_vjp.healthy(m, inputs, reset=reset)
     else:
       out, reset = staged.results(*once), None
     return out, (m, inputs, out["qacc"], reset, rule)

@@ -182,3 +182,28 @@ def test_the_default_capacities_hold_for_a_rollout_of_each_model(name, rng):
   end = jax.jit(lambda d: jax.lax.scan(hold, d, ctrl)[0])(batch)
   mjx.check_overflow(end)
   assert jnp.isfinite(end.qpos).all()
+
+
+def test_worlds_that_lose_convex_contacts_have_the_bit_and_the_others_are_exact():
+  eggs = "<mujoco><worldbody>" + "".join(
+    f"<body pos='{i} 0 {z}'><freejoint/><geom type='ellipsoid' size='.2 .15 .1'/></body>"
+    for i in range(3)
+    for z in (0, 0.19)
+  )
+  m = mjx.put_model(mujoco.MjModel.from_xml_string(eggs + "</worldbody></mujoco>"))
+
+  def touching(**sizes):
+    d = worlds.repeat(mjx.make_data(m, njmax=64, **sizes), 4)
+    apart = np.zeros((4, m.nq), np.float32)
+    apart[1:, 9] = apart[1:, 23] = 1.0  # in three worlds a single pair touches
+    return d.replace(qpos=d.qpos + apart)
+
+  got, exact = _forward()(m, touching(naccdmax=4)), _forward()(m, touching())
+  lost = np.asarray(got.overflow) & _LOST
+  assert (lost & int(OverflowType.CCD)).any() and not (np.asarray(exact.overflow) & _LOST).any()
+  whole = np.flatnonzero(lost == 0)
+  assert whole.size > 0
+  for name in ("qacc", "ncon", "nefc"):
+    np.testing.assert_array_equal(getattr(got, name)[whole], getattr(exact, name)[whole], name)
+  with pytest.raises(ValueError, match="CCD in .* naccdmax"):
+    mjx.check_overflow(got)

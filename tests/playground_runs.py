@@ -25,7 +25,7 @@ def rollout(name: str) -> dict[str, Any]:
 
   name, _, pixels = name.partition(":")
   config = registry.get_default_config(name)
-  small: dict[str, Any] = {"impl": "warp"}
+  small: dict[str, Any] = {"impl": "warp"} if "impl" in config else {}
   if pixels:
     small |= {"vision": True, "vision_config.nworld": WORLDS}
   if config.get("naconmax"):
@@ -43,6 +43,18 @@ def rollout(name: str) -> dict[str, Any]:
   return {"rewards": rewards, "done": done, "observation": observation.tolist()}
 
 
+def shim_clip() -> None:
+  """A shim: Playground 0.2.0 calls `jnp.clip` by argument names that JAX has dropped since."""
+  import jax.numpy as jnp
+
+  clip = jnp.clip
+
+  def with_old_names(arr, /, min=None, max=None, *, a_min=None, a_max=None):
+    return clip(arr, min if a_min is None else a_min, max if a_max is None else a_max)
+
+  setattr(jnp, "clip", with_old_names)  # noqa: B010
+
+
 def main() -> None:
   """Runs the environments of the command line."""
   kind, folder, *names = sys.argv[1:]
@@ -51,6 +63,7 @@ def main() -> None:
     import mjx_warp_ffi
 
     mjx_warp_ffi.install()
+  shim_clip()
   from etils import epath
   from mujoco_playground._src import mjx_env
 

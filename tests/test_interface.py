@@ -182,3 +182,27 @@ def test_a_keyframe_is_a_state():
   d = mjx.make_data(m).replace(qpos=m.key_qpos[0], qvel=m.key_qvel[0])
   mujoco.mj_step(mj_model, data)
   np.testing.assert_allclose(mjx.step(m, d).qpos, data.qpos, rtol=1e-6)
+
+
+DELAYED = """
+<mujoco>
+  <option timestep="0.01"/>
+  <worldbody><body gravcomp="1"><joint name="slide" type="slide" damping="1"/>
+    <geom size="0.1"/></body></worldbody>
+  <actuator><motor joint="slide" delay="0.03" nsample="8"/></actuator>
+</mujoco>
+"""
+
+
+def test_delayed_controls_act_when_they_do_in_c():
+  mj_model = mujoco.MjModel.from_xml_string(DELAYED)
+  data = mujoco.MjData(mj_model)
+  m, d = mjx.put_model(mj_model), mjx.put_data(mj_model, data)
+  step, forces = jax.jit(mjx.step), []
+  for i in range(8):
+    data.ctrl[:] = i + 1
+    d = step(m, d.replace(ctrl=np.float32([i + 1])))
+    mujoco.mj_step(mj_model, data)
+    forces.append(float(d.actuator_force[0]))
+    np.testing.assert_allclose(d.qvel, data.qvel, rtol=1e-5, err_msg=str(i))
+  assert forces[:3] == [0, 0, 0] and forces[4:] == [2, 3, 4, 5]

@@ -10,7 +10,7 @@ import pytest
 import warp as wp
 
 wp.config.log_level = wp.LOG_WARNING  # the banner and the module loads are not warnings
-# With 64 bits, what numpy hands to JAX is float64, and strictness would only ask for casts in tests.
+# With 64 bits, what numpy hands to JAX is float64: strictness would only ask for casts in tests.
 if not jax.config.jax_enable_x64:
   jax.config.update("jax_numpy_dtype_promotion", "strict")
 if not wp.is_cuda_available():

@@ -68,7 +68,8 @@ def ray_normal(
     return none, none.astype(jnp.int32), jnp.zeros(shape, jnp.float32)
   # mujoco_warp meets meshes and height fields rightly by unit vectors only
   length = jnp.linalg.norm(vec, axis=-1, keepdims=True)
-  unit = jnp.where(length > 0, vec / jnp.where(length > 0, length, 1.0), jnp.eye(3, dtype=jnp.float32)[2])
+  up = jnp.eye(3, dtype=jnp.float32)[2]
+  unit = jnp.where(length > 0, vec / jnp.where(length > 0, length, 1.0), up)
   dist, geom_id, normal = backend.rays(geoms, m.ngeom)(m, d, pnt, unit)
   met = (geom_id >= 0) & (length[:, 0] > 0)
   dist = jnp.where(met, dist / jnp.where(met, length[:, 0], 1.0), -1.0)

@@ -29,7 +29,8 @@ _BAD = {
   "both": {"qpos": np.nan, "qvel": np.nan},
   "bad acceleration": {"qfrc_applied": 1e30},
   "huge velocity": {"qvel": -1e11},
-  "nan control": {"xfrc_applied": np.nan},
+  "nan force": {"xfrc_applied": np.nan},
+  "nan control": {"ctrl": np.nan},
 }
 
 
@@ -82,6 +83,8 @@ def test_bad_worlds_are_reset_as_mj_step_does_and_the_others_go_on(name):
   got = _step()(m, _batch(m, d))
   plain = _step()(_model(name, False), _batch(m, d))
   for i, (case, values) in enumerate(_BAD.items()):
+    if case == "nan control" and name == "drives":
+      continue  # C puts it into the history of a delayed control, and NaN comes out of that later
     c = mujoco.MjData(m.spec.mj_model)
     mujoco.mj_copyData(c, m.spec.mj_model, d)
     for field, value in values.items():
@@ -89,6 +92,8 @@ def test_bad_worlds_are_reset_as_mj_step_does_and_the_others_go_on(name):
     mujoco.mj_step(m.spec.mj_model, c)
     assert int(got.warning[i]) == _c_warning(c), case
     for field in ("time", "qpos", "qvel", "act", "ctrl", "qfrc_applied", "mocap_pos", "xpos"):
+      if field == "ctrl" and case == "nan control":
+        continue  # autoreset returns the controls that were used
       # a step in single precision
       np.testing.assert_allclose(
         getattr(got, field)[i], getattr(c, field), atol=2e-5, rtol=1e-4, err_msg=f"{case} {field}"
@@ -102,7 +107,7 @@ def test_a_reset_world_equals_the_first_step_of_a_fresh_one():
   got = _step()(m, _batch(m, d))
   fresh = mjx.make_data(m, nconmax=32, njmax=128)
   fresh = _step()(m, worlds.repeat(fresh, len(_BAD)))
-  for i in range(1, len(_BAD)):
+  for i in range(1, list(_BAD).index("nan control")):  # which alone is no reason for a reset
     for name in ("qpos", "qvel", "time", "qacc_warmstart", "qacc", "ctrl", "sensordata", "xpos"):
       np.testing.assert_array_equal(getattr(got, name)[i], getattr(fresh, name)[i], err_msg=name)
 

@@ -107,6 +107,25 @@ def inputs_of(m: Model, d: Data) -> Inputs:
   return Inputs({n: jnp.asarray(getattr(d, n)) for n in names}, d.sizes)
 
 
+_BADCTRL = np.int32(1 << int(mujoco.mjtWarning.mjWARN_BADCTRL))
+
+
+def with_checked_controls(inputs: Inputs) -> Inputs:
+  """Zero for all controls of a world where one is bad, and the bit for it, as C MuJoCo does.
+
+  mujoco_warp would clamp NaN to the lower limit, and nobody would notice.
+  """
+  if "ctrl" not in inputs.arrays:
+    return inputs
+  ctrl, warning = inputs.arrays["ctrl"], inputs.arrays["warning"]
+  bad = ~jnp.all(jnp.abs(ctrl) < np.float32(mujoco.mjMAXVAL))
+  checked = {
+    "ctrl": jnp.where(bad, jnp.zeros_like(ctrl), ctrl),
+    "warning": jnp.where(bad, warning | _BADCTRL, warning),
+  }
+  return dataclasses.replace(inputs, arrays=inputs.arrays | checked)
+
+
 class Extent:
   """Sizes by name: of the model, or of a Data."""
 
@@ -161,7 +180,7 @@ class Staged:
   def __call__(self, m: Model, d: Data) -> Data:
     """The Data with the function's results; checks Model and Data first."""
     check(m, d)
-    return with_results(d, self.results(m, inputs_of(m, d)))
+    return with_results(d, self.results(m, with_checked_controls(inputs_of(m, d))))
 
   def results(self, m: Model, inputs: Inputs) -> dict[str, jax.Array]:
     """The results by field name, for inputs that were checked."""

@@ -22,7 +22,15 @@ from mjx_warp_ffi.mjx.types import Data, Model, with_results
 from mjx_warp_ffi.mjx.warp import batching, fd, fields, report, reset_vjp
 from mjx_warp_ffi.mjx.warp.adjoint import sensors, supported
 from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, RATES, REPORTS, STATE, StepAdjoint
-from mjx_warp_ffi.mjx.warp.ffi import FIELDS, Inputs, Staged, check, digest, inputs_of
+from mjx_warp_ffi.mjx.warp.ffi import (
+  FIELDS,
+  Inputs,
+  Staged,
+  check,
+  digest,
+  inputs_of,
+  with_checked_controls,
+)
 from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
 from mjx_warp_ffi.third_party.warp import runtime
 from mjx_warp_ffi.third_party.warp.program import Program, jax_program
@@ -125,7 +133,7 @@ def differentiable(staged: Staged, *, integrate: bool) -> Callable[[Model, Data]
   def call(m: Model, d: Data) -> Data:
     check(m, d)
     try:
-      return with_results(d, results(m, inputs_of(m, d)))
+      return with_results(d, results(m, with_checked_controls(inputs_of(m, d))))
     except TypeError as error:
       if "forward-mode" in str(error):
         raise NotImplementedError(_FORWARD_MODE) from error

@@ -113,7 +113,7 @@ def test_several_bodies_can_be_excluded(scene):
 def test_rays_of_many_worlds_are_those_of_each(scene):
   mj_model, data, m, d = scene
   origins, directions = some_rays(20)
-  shifted = d.geom_xpos.at[3:].add(jnp.array([0.2, 0.1, 0.0]))
+  shifted = d.geom_xpos.at[3:].add(jnp.array([0.2, 0.1, 0.0], jnp.float32))
   worlds = jax.tree.map(lambda a, b: jnp.stack([a, b]), d, d.replace(geom_xpos=shifted))
   together = jax.jit(jax.vmap(lambda d: mjx.ray(m, d, origins, directions)))(worlds)
   for i, one in enumerate((d, d.replace(geom_xpos=shifted))):

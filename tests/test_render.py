@@ -36,7 +36,7 @@ def scene():
 
 
 def moved(m: mjx.Model, d: mjx.Data, shift: float) -> mjx.Data:
-  return mjx.camlight(m, d.replace(qpos=d.qpos.at[0].add(shift)))
+  return mjx.camlight(m, d.replace(qpos=d.qpos.at[0].add(jnp.float32(shift))))
 
 
 def test_segmentation_and_depth_are_those_of_rays(scene):
@@ -69,7 +69,7 @@ def test_colors_are_those_of_the_geoms(scene):
   assert image.shape == (HEIGHT, WIDTH, 3) and 0 <= image.min() and image.max() <= 1
   for geom, channel in ((0, 2), (1, 0), (2, 1)):
     assert (image[ids == geom].argmax(-1) == channel).all()
-  grey = m.replace(geom_rgba=m.geom_rgba.at[1].set(jnp.array([0, 1.0, 0, 1])))
+  grey = m.replace(geom_rgba=m.geom_rgba.at[1].set(jnp.array([0, 1.0, 0, 1], jnp.float32)))
   changed = np.asarray(mjx.get_rgb(context, 0, mjx.render(grey, d, context)[0]))
   assert (changed[ids == 1].argmax(-1) == 1).all()  # a leaf of the Model acts
 

@@ -119,7 +119,8 @@ def integrate(m: Model | mujoco.MjModel, qpos: jax.Array, displacement: jax.Arra
     The new positions, (..., nq), with unit quaternions.
   """
   where = _layout(m)
-  qpos, displacement = jnp.asarray(qpos), jnp.asarray(displacement)
+  qpos = jnp.asarray(qpos)
+  displacement = jnp.asarray(displacement, qpos.dtype)
   batch = jnp.broadcast_shapes(qpos.shape[:-1], displacement.shape[:-1])
   result = jnp.broadcast_to(qpos, (*batch, m.nq))
   result = result.at[..., where.q].add(displacement[..., where.v])

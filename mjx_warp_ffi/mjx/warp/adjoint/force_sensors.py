@@ -61,7 +61,7 @@ def _collect(
       d = s.jnt_dofadr[i]
       cot_qfrc[world, d] += g * _free(s, k, qfrc_actuator[world, d])
     else:
-      total = 0.0
+      total = wp.float32(0.0)  # a plain constant cannot change in a loop
       for a in range(s.trntype.shape[0]):
         if s.trntype[a] == _TENDON_TRN and s.trnid[a][0] == i:
           total += actuator_force[world, a]

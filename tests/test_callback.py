@@ -32,7 +32,7 @@ def test_a_callback_reads_arguments_and_writes_results(device):
   call = jax.ffi.ffi_call(f"test_callback_write_{device.platform}", FLOATS)
   f = jax.jit(lambda x: call(x, factor=np.float32(3.0)))
   for value in (1.0, 2.0):
-    x = jax.device_put(jnp.full(3, value), device)
+    x = jax.device_put(jnp.full(3, value, jnp.float32), device)
     np.testing.assert_array_equal(f(x), np.full(3, 3 * value))
 
 
@@ -57,7 +57,11 @@ def test_buffers_and_attributes_of_every_kind_arrive():
     "inner": {"a": np.float32(1.5), "b": "deep"},
   }
   call = jax.ffi.ffi_call("test_callback_kinds", FLOATS)
-  args = (jnp.zeros((), jnp.bfloat16), jnp.arange(6, dtype=jnp.int16).reshape(2, 3), jnp.zeros(0))
+  args = (
+    jnp.zeros((), jnp.bfloat16),
+    jnp.arange(6, dtype=jnp.int16).reshape(2, 3),
+    jnp.zeros(0, jnp.float32),
+  )
   call(*args, **attrs).block_until_ready()
   assert [b.shape for b in seen["inputs"]] == [(), (2, 3), (0,)]
   assert [b.dtype for b in seen["inputs"]] == [jnp.bfloat16, np.int16, np.float32]
@@ -97,7 +101,7 @@ def test_an_exception_reaches_the_caller_with_its_traceback(capfd):
 
   ffi.register_ffi_callback("test_callback_fails", function)
   with pytest.raises(jax.errors.JaxRuntimeError, match="(?s)test_callback.py.*in the callback"):
-    jax.ffi.ffi_call("test_callback_fails", FLOATS)(jnp.ones(3)).block_until_ready()
+    jax.ffi.ffi_call("test_callback_fails", FLOATS)(jnp.ones(3, jnp.float32)).block_until_ready()
   assert capfd.readouterr() == ("", "")
 
 
@@ -120,7 +124,7 @@ def function(inputs, outputs, attrs, ctx):
 ffi.register_ffi_callback("ordinal", function)
 f = jax.jit(lambda x: jax.ffi.ffi_call("ordinal", jax.ShapeDtypeStruct((3,), jnp.float32))(x))
 for i, device in enumerate(jax.devices()):
-  np.testing.assert_array_equal(f(jax.device_put(jnp.ones(3), device)), np.full(3, i))
+  np.testing.assert_array_equal(f(jax.device_put(jnp.ones(3, jnp.float32), device)), np.full(3, i))
 """
 
 

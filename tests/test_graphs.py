@@ -42,7 +42,7 @@ def test_the_body_runs_in_every_call_or_once_and_once_captured(mode, expected):
   loop = jax.jit(
     lambda x: jax.lax.fori_loop(0, 6, lambda _, c: call(c, vmap_method="sequential")[0] * 0.5, x)
   )
-  np.testing.assert_array_equal(loop(jnp.ones(4)), np.ones(4))
+  np.testing.assert_array_equal(loop(jnp.ones(4, jnp.float32)), np.ones(4))
   assert len(runs) == expected
 
 
@@ -50,7 +50,7 @@ def test_clearing_frees_everything_and_the_next_call_captures_again(mode):
   body, runs = counted()
   call = ffi.jax_callable(body, graph_mode=mode)
   f = jax.jit(call)
-  x = jnp.ones(123)  # a shape that no other test uses
+  x = jnp.ones(123, jnp.float32)  # a shape that no other test uses
   f(x)[0].block_until_ready()
   held = [weakref.ref(a) for a in gc.get_objects() if isinstance(a, wp.array) and a.shape == (123,)]
   assert held
@@ -68,7 +68,9 @@ def test_warp_mode_keeps_no_more_graphs_than_its_bound_for_any_number_of_buffers
   f = jax.jit(lambda x: call(x, 2.0)[0])
   kept = []
   for i in range(50):
-    kept.append((jnp.full(4, float(i)), f(jnp.full(4, float(i)))))  # so that addresses differ
+    kept.append(
+      (jnp.full(4, float(i), jnp.float32), f(jnp.full(4, float(i), jnp.float32)))
+    )  # so that addresses differ
     assert call.graph_cache_size <= 8
   for x, y in kept:
     np.testing.assert_array_equal(y, 2 * x)
@@ -76,7 +78,7 @@ def test_warp_mode_keeps_no_more_graphs_than_its_bound_for_any_number_of_buffers
   assert call.graph_cache_size <= 2
   call.graph_cache_max = None
   for i in range(20):
-    kept.append((jnp.full(4, float(i)), f(jnp.full(4, float(i)))))
+    kept.append((jnp.full(4, float(i), jnp.float32), f(jnp.full(4, float(i), jnp.float32))))
   assert call.graph_cache_size > 8
 
 
@@ -97,7 +99,7 @@ def test_only_the_named_arguments_are_staged(mode):
     sums, num_outputs=2, graph_mode=mode, stage_in_argnames=["x"], stage_out_argnames=["total"]
   )
   f = jax.jit(call)
-  x, y = jnp.ones(4), jnp.full(4, 10.0)
+  x, y = jnp.ones(4, jnp.float32), jnp.full(4, 10.0, jnp.float32)
   np.testing.assert_array_equal(f(x, y)[0], np.full(4, 11.0))
   # y keeps its first value
   np.testing.assert_array_equal(f(2 * x, 5 * y)[0], np.full(4, 12.0))
@@ -148,7 +150,7 @@ def with_adjoint(
 def test_a_body_may_launch_an_adjoint(mode, device):
   call = jax.jit(ffi.jax_callable(with_adjoint, num_outputs=2, graph_mode=mode))
   for value in (1.0, 5.0):
-    x, dy = (jax.device_put(jnp.full(4, v), device) for v in (value, value + 1))
+    x, dy = (jax.device_put(jnp.full(4, v, jnp.float32), device) for v in (value, value + 1))
     y, dx = call(x, dy)
     np.testing.assert_array_equal(y, np.full(4, 3 * value))
     np.testing.assert_array_equal(dx, np.full(4, 3 * (value + 1)))
@@ -157,7 +159,7 @@ def test_a_body_may_launch_an_adjoint(mode, device):
 def test_empty_arrays_go_through(mode):
   call = jax.jit(ffi.jax_callable(sums, num_outputs=2, graph_mode=mode))
   for _ in range(2):
-    total, double = call(jnp.zeros(0), jnp.zeros(0))
+    total, double = call(jnp.zeros(0, jnp.float32), jnp.zeros(0, jnp.float32))
     assert total.shape == double.shape == (0,)
 
 
@@ -171,10 +173,10 @@ def test_a_failing_body_raises_with_its_traceback_and_the_next_call_works(mode):
 
   f = jax.jit(ffi.jax_callable(body, graph_mode=mode))
   with pytest.raises(jax.errors.JaxRuntimeError, match="(?s)test_graphs.*reason to be seen"):
-    f(jnp.ones(4))[0].block_until_ready()
+    f(jnp.ones(4, jnp.float32))[0].block_until_ready()
   assert not wp.get_device("cpu").is_capturing
   state["fail"] = False
-  np.testing.assert_array_equal(f(jnp.ones(4))[0], np.full(4, 2.0))
+  np.testing.assert_array_equal(f(jnp.ones(4, jnp.float32))[0], np.full(4, 2.0))
 
 
 def test_nothing_is_printed_when_a_body_fails(capfd):
@@ -182,5 +184,5 @@ def test_nothing_is_printed_when_a_body_fails(capfd):
     raise ValueError("silent")
 
   with pytest.raises(jax.errors.JaxRuntimeError):
-    ffi.jax_callable(body)(jnp.ones(4))[0].block_until_ready()
+    ffi.jax_callable(body)(jnp.ones(4, jnp.float32))[0].block_until_ready()
   assert capfd.readouterr() == ("", "")

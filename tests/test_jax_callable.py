@@ -71,7 +71,7 @@ def test_vector_and_matrix_elements_are_trailing_axes(mode, device, rng):
 
 def test_a_scan_feeds_results_back(mode, device):
   call = ffi.jax_callable(scaled, graph_mode=mode)
-  x = jax.device_put(jnp.arange(4.0), device)
+  x = jax.device_put(jnp.arange(4.0, dtype=jnp.float32), device)
   y, _ = jax.jit(lambda x: jax.lax.scan(lambda c, _: (call(c, 2.0)[0], None), x, None, length=9))(x)
   np.testing.assert_array_equal(y, 512 * np.arange(4.0))
 
@@ -84,12 +84,14 @@ def test_while_and_cond_run_the_call_as_often_as_they_say(mode, device):
     x = jax.lax.while_loop(lambda c: c[0] < 100, lambda c: call(c, 2.0)[0], x)
     return jax.lax.cond(x[0] > 100, lambda x: call(x, 3.0)[0], lambda x: x, x)
 
-  np.testing.assert_array_equal(f(jax.device_put(jnp.ones(4), device)), np.full(4, 384.0))
+  np.testing.assert_array_equal(
+    f(jax.device_put(jnp.ones(4, jnp.float32), device)), np.full(4, 384.0)
+  )
 
 
 def test_results_come_in_the_order_of_the_outputs(mode, device):
   call = ffi.jax_callable(sums, num_outputs=2, graph_mode=mode)
-  x, y = (jax.device_put(jnp.arange(4.0) + k, device) for k in (0, 1))
+  x, y = (jax.device_put(jnp.arange(4.0, dtype=jnp.float32) + k, device) for k in (0, 1))
   for _ in range(3):
     results = jax.jit(call)(x, y)
     assert isinstance(results, list)
@@ -99,7 +101,7 @@ def test_results_come_in_the_order_of_the_outputs(mode, device):
 
 def test_in_outs_are_results_before_the_outputs_and_leave_the_argument_alone(mode, device):
   call = ffi.jax_callable(grow, num_outputs=2, in_out_argnames=["x"], graph_mode=mode)
-  x, y = (jax.device_put(jnp.full(4, v), device) for v in (1.0, 10.0))
+  x, y = (jax.device_put(jnp.full(4, v, jnp.float32), device) for v in (1.0, 10.0))
   for _ in range(3):
     grown, twice = jax.jit(call)(x, y)
     np.testing.assert_array_equal(grown, np.full(4, 11.0))
@@ -109,7 +111,7 @@ def test_in_outs_are_results_before_the_outputs_and_leave_the_argument_alone(mod
 
 def test_static_scalars_tell_calls_apart(mode, device):
   call = ffi.jax_callable(scaled, graph_mode=mode)
-  x = jax.device_put(jnp.ones(4), device)
+  x = jax.device_put(jnp.ones(4, jnp.float32), device)
   f = jax.jit(lambda x: [call(x, factor)[0] for factor in (0.1, 2, np.float32(3), wp.float32(4.0))])
   for _ in range(2):
     for y, expected in zip(f(x), (0.1, 2, 3, 4), strict=True):
@@ -119,7 +121,7 @@ def test_static_scalars_tell_calls_apart(mode, device):
 def test_a_traced_scalar_is_refused_by_name():
   call = ffi.jax_callable(scaled)
   with pytest.raises(ValueError, match="'factor' must be a static value"):
-    jax.jit(call)(jnp.ones(4), 2.0)
+    jax.jit(call)(jnp.ones(4, jnp.float32), 2.0)
 
 
 # ---------------------------------------------------------------------------------------- vmap
@@ -168,12 +170,24 @@ def test_nested_vmap_folds_all_axes(mode, rng):
 @pytest.mark.parametrize(
   ("call", "error", "message"),
   [
-    (lambda c: c(jnp.ones(4)), ValueError, r"Expected 2 inputs \(x, factor\), but got 1"),
+    (
+      lambda c: c(jnp.ones(4, jnp.float32)),
+      ValueError,
+      r"Expected 2 inputs \(x, factor\), but got 1",
+    ),
     (lambda c: c(jnp.ones(4, jnp.int32), 1.0), TypeError, "'x', expected float32, got int32"),
-    (lambda c: c(jnp.ones((4, 2)), 1.0), TypeError, "'x', expected 1 dimensions, got 2"),
+    (
+      lambda c: c(jnp.ones((4, 2), jnp.float32), 1.0),
+      TypeError,
+      "'x', expected 1 dimensions, got 2",
+    ),
     (lambda c: c([1.0], 1.0), TypeError, "'x' must be an array, got list"),
-    (lambda c: c(jnp.ones(4), 1.0, output_dims={"z": 4}), ValueError, "Missing.*'y'"),
-    (lambda c: c(jnp.ones(4), 1.0, output_dims=(4, 1)), ValueError, "Invalid output dim.*'y'"),
+    (lambda c: c(jnp.ones(4, jnp.float32), 1.0, output_dims={"z": 4}), ValueError, "Missing.*'y'"),
+    (
+      lambda c: c(jnp.ones(4, jnp.float32), 1.0, output_dims=(4, 1)),
+      ValueError,
+      "Invalid output dim.*'y'",
+    ),
   ],
 )
 def test_a_wrong_call_names_the_argument(call, error, message):
@@ -218,4 +232,4 @@ def test_differentiating_says_what_to_do():
   call = ffi.jax_callable(scaled)
   for transform in (jax.grad, jax.jacfwd):
     with pytest.raises(ValueError, match="cannot be differentiated"):
-      transform(lambda x: call(x, 2.0)[0].sum())(jnp.ones(4))
+      transform(lambda x: call(x, 2.0)[0].sum())(jnp.ones(4, jnp.float32))

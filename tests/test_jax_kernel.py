@@ -79,7 +79,7 @@ def test_vectors_and_matrices_are_trailing_axes(device, rng):
 
 def test_in_outs_are_results_and_leave_the_argument_alone(device):
   call = ffi.jax_kernel(grow_kernel, num_outputs=2, in_out_argnames=["x"])
-  x, y = (jax.device_put(jnp.full(4, v), device) for v in (1.0, 10.0))
+  x, y = (jax.device_put(jnp.full(4, v, jnp.float32), device) for v in (1.0, 10.0))
   for _ in range(2):
     grown, twice = jax.jit(call)(x, y)
     np.testing.assert_array_equal(grown, np.full(4, 11.0))
@@ -91,7 +91,7 @@ def test_in_outs_are_results_and_leave_the_argument_alone(device):
 def test_a_block_dim_does_not_change_the_result(block_dim, device):
   call = ffi.jax_kernel(scale, block_dim=block_dim)
   assert call.block_dim == block_dim
-  x = jax.device_put(jnp.arange(300.0), device)
+  x = jax.device_put(jnp.arange(300.0, dtype=jnp.float32), device)
   np.testing.assert_array_equal(call(x, 2.0)[0], 2 * np.arange(300.0))
 
 
@@ -105,8 +105,8 @@ def test_a_wrong_block_dim_is_refused(block_dim, error):
 
 def test_an_empty_launch_and_a_scan_work(device):
   call = ffi.jax_kernel(scale)
-  assert call(jnp.zeros(0), 2.0)[0].shape == (0,)
-  x = jax.device_put(jnp.arange(4.0), device)
+  assert call(jnp.zeros(0, jnp.float32), 2.0)[0].shape == (0,)
+  x = jax.device_put(jnp.arange(4.0, dtype=jnp.float32), device)
   f = jax.jit(lambda x: jax.lax.scan(lambda c, _: (call(c, 2.0)[0], None), x, None, length=9)[0])
   np.testing.assert_array_equal(f(x), 512 * np.arange(4.0))
 
@@ -121,7 +121,7 @@ def test_a_generic_kernel_is_refused_and_its_overload_is_not():
   with pytest.raises(TypeError, match="wp.overload"):
     ffi.jax_kernel(generic)
   overload = wp.overload(generic, [wp.array(dtype=float), wp.array(dtype=float)])
-  np.testing.assert_array_equal(ffi.jax_kernel(overload)(jnp.ones(4))[0], np.ones(4))
+  np.testing.assert_array_equal(ffi.jax_kernel(overload)(jnp.ones(4, jnp.float32))[0], np.ones(4))
 
 
 # ---------------------------------------------------------------------------------------- vmap
@@ -205,17 +205,19 @@ def test_equal_arguments_give_the_same_object_and_any_other_option_another():
 
 def test_retraces_register_nothing_new():
   f = jax.jit(lambda x, n: ffi.jax_kernel(scale, enable_backward=True)(x, 2.0)[0] + n.shape[0])
-  f(jnp.ones(4), jnp.zeros(100))
+  f(jnp.ones(4, jnp.float32), jnp.zeros(100, jnp.float32))
   before = target.registered()
   for i in range(40):
-    np.testing.assert_array_equal(f(jnp.ones(4), jnp.zeros(i)), np.full(4, 2.0 + i))
+    np.testing.assert_array_equal(
+      f(jnp.ones(4, jnp.float32), jnp.zeros(i, jnp.float32)), np.full(4, 2.0 + i)
+    )
   assert target.registered() == before
 
 
 @pytest.mark.gpu
 def test_xla_captures_a_lone_launch_in_a_scan():
   call = ffi.jax_kernel(scale)
-  x = jax.device_put(jnp.ones(4), local_device("cuda"))
+  x = jax.device_put(jnp.ones(4, jnp.float32), local_device("cuda"))
   f = jax.jit(
     lambda x: jax.lax.scan(lambda c, _: (call(c, 2.0)[0], None), x, None, length=8)[0],
     compiler_options={"xla_gpu_graph_min_graph_size": 1},

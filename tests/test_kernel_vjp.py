@@ -67,7 +67,7 @@ def test_gradients_of_a_matrix_product_reach_both_factors(device, rng):
 
 def test_an_argument_used_twice_gets_both_gradients(device):
   call = ffi.jax_kernel(product, enable_backward=True)
-  x = jax.device_put(jnp.arange(1.0, 5.0), device)
+  x = jax.device_put(jnp.arange(1.0, 5.0, dtype=jnp.float32), device)
   np.testing.assert_array_equal(jax.grad(lambda x: call(x, x)[0].sum())(x), 2 * np.arange(1.0, 5.0))
 
 
@@ -75,13 +75,13 @@ def test_gradients_start_at_zero_in_every_call(device):
   call = ffi.jax_kernel(scale, enable_backward=True)
   gradient = jax.jit(jax.grad(lambda x: call(x, 3.0)[0].sum()))
   for _ in range(3):
-    x = jax.device_put(jnp.arange(4.0), device)
+    x = jax.device_put(jnp.arange(4.0, dtype=jnp.float32), device)
     np.testing.assert_array_equal(gradient(x), np.full(4, 3.0))
 
 
 def test_outputs_that_are_accumulated_start_at_zero(device):
   call = ffi.jax_kernel(total, enable_backward=True)
-  x = jax.device_put(jnp.arange(4.0), device)
+  x = jax.device_put(jnp.arange(4.0, dtype=jnp.float32), device)
   for _ in range(2):
     value, gradient = jax.jit(jax.value_and_grad(lambda x: call(x)[0][0]))(x)
     assert value == 14
@@ -90,11 +90,11 @@ def test_outputs_that_are_accumulated_start_at_zero(device):
 
 def test_integer_inputs_have_no_gradient_but_route_it(device):
   call = ffi.jax_kernel(pick, enable_backward=True)
-  x = jax.device_put(jnp.arange(4.0), device)
+  x = jax.device_put(jnp.arange(4.0, dtype=jnp.float32), device)
   index = jax.device_put(jnp.array([2, 2, 0, 1], jnp.int32), device)
   gradient = jax.jit(jax.grad(lambda x: call(x, index)[0].sum()))(x)
   np.testing.assert_array_equal(gradient, [3.0, 3.0, 6.0, 0.0])
-  (none,) = jax.vjp(lambda i: call(x, i)[0], index)[1](jnp.ones(4))
+  (none,) = jax.vjp(lambda i: call(x, i)[0], index)[1](jnp.ones(4, jnp.float32))
   assert none.dtype == jax.dtypes.float0
 
 
@@ -129,9 +129,9 @@ def test_the_gradient_of_a_shared_argument_sums_over_the_batch(rng):
 def test_a_launch_over_more_axes_than_thread_indices_is_refused():
   call = ffi.jax_kernel(rows, enable_backward=True)
   with pytest.raises(ValueError, match="uses 1 thread indices.*pass launch_dims"):
-    jax.grad(lambda x: call(x)[0].sum())(jnp.ones((3, 4)))
+    jax.grad(lambda x: call(x)[0].sum())(jnp.ones((3, 4), jnp.float32))
   with pytest.raises(ValueError, match="uses 1 thread indices"):
-    ffi.jax_kernel(rows, enable_backward=True, launch_dims=(3, 4))(jnp.ones((3, 4)))
+    ffi.jax_kernel(rows, enable_backward=True, launch_dims=(3, 4))(jnp.ones((3, 4), jnp.float32))
 
 
 @pytest.mark.parametrize(
@@ -155,13 +155,13 @@ def test_what_has_no_gradient_is_refused_when_wrapped(kernel, options, error, me
 def test_overrides_and_forward_mode_are_refused_in_words():
   call = ffi.jax_kernel(scale, enable_backward=True)
   with pytest.raises(TypeError, match="launch_dims cannot be overridden"):
-    call(jnp.ones(4), 2.0, launch_dims=4)
+    call(jnp.ones(4, jnp.float32), 2.0, launch_dims=4)
   with pytest.raises(TypeError, match="forward-mode"):
-    jax.jvp(lambda x: call(x, 2.0)[0], (jnp.ones(4),), (jnp.ones(4),))
+    jax.jvp(lambda x: call(x, 2.0)[0], (jnp.ones(4, jnp.float32),), (jnp.ones(4, jnp.float32),))
   with pytest.raises(ValueError, match="cannot be differentiated"):
-    jax.grad(lambda x: jax.grad(lambda x: call(x, 2.0)[0].sum())(x).sum())(jnp.ones(4))
+    jax.grad(lambda x: jax.grad(lambda x: call(x, 2.0)[0].sum())(x).sum())(jnp.ones(4, jnp.float32))
   with pytest.raises(ValueError, match="cannot be differentiated"):
-    jax.grad(lambda x: ffi.jax_kernel(scale)(x, 2.0)[0].sum())(jnp.ones(4))
+    jax.grad(lambda x: ffi.jax_kernel(scale)(x, 2.0)[0].sum())(jnp.ones(4, jnp.float32))
 
 
 SHARDED = """

@@ -67,14 +67,14 @@ def device(request):
 def test_a_call_copies_in_runs_the_body_and_copies_out(mode, device):
   f = jax.jit(affine_function(f"plain-{mode.name}", graph_mode=mode))
   for value in (0.0, 3.0, 0.0):
-    x = jax.device_put(jnp.full(5, value), device)
+    x = jax.device_put(jnp.full(5, value, jnp.float32), device)
     (y,) = f(x)
     np.testing.assert_array_equal(y, np.full(5, 2 * value + 1, np.float32))
 
 
 def test_a_scan_carries_the_result_of_one_call_into_the_next(mode, device):
   f = affine_function(f"scan-{mode.name}", graph_mode=mode)
-  x = jax.device_put(jnp.arange(5.0), device)
+  x = jax.device_put(jnp.arange(5.0, dtype=jnp.float32), device)
   y, _ = jax.jit(lambda x: jax.lax.scan(lambda c, _: (f(c)[0], None), x, None, length=7))(x)
   # x -> 2 x + 1, seven times; exact in float32
   np.testing.assert_array_equal(y, 128 * np.arange(5.0) + 127)
@@ -82,7 +82,7 @@ def test_a_scan_carries_the_result_of_one_call_into_the_next(mode, device):
 
 def test_a_call_inside_a_while_loop_sees_fresh_values(mode, device):
   f = affine_function(f"while-{mode.name}", graph_mode=mode)
-  x = jax.device_put(jnp.ones(5), device)
+  x = jax.device_put(jnp.ones(5, jnp.float32), device)
   y = jax.jit(lambda x: jax.lax.while_loop(lambda c: c[0] < 100, lambda c: f(c)[0], x))(x)
   np.testing.assert_array_equal(y, np.full(5, 127, np.float32))
 
@@ -111,7 +111,7 @@ def test_arrays_of_any_size_also_empty_ones_arrive_whole(sizes, mode, device, rn
 def test_an_aliased_input_shares_the_buffer_of_its_result(mode):
   f = affine_function(f"alias-{mode.name}", graph_mode=mode, input_output_aliases={0: 0})
   g = jax.jit(lambda x: f(x)[0], donate_argnums=0)
-  x = jnp.ones(5)
+  x = jnp.ones(5, jnp.float32)
   assert "output_to_operand_aliasing" in g.lower(x).compile().as_text()
   for expected in (3, 7, 15):
     x = g(x)
@@ -120,7 +120,7 @@ def test_an_aliased_input_shares_the_buffer_of_its_result(mode):
 
 def test_one_jit_holds_several_programs_of_one_target():
   f, g = affine_function("first", offset=1.0), affine_function("second", offset=10.0)
-  y, z = jax.jit(lambda x: (f(x)[0], g(x)[0]))(jnp.zeros(5))
+  y, z = jax.jit(lambda x: (f(x)[0], g(x)[0]))(jnp.zeros(5, jnp.float32))
   np.testing.assert_array_equal(y, np.full(5, 1, np.float32))
   np.testing.assert_array_equal(z, np.full(5, 10, np.float32))
 
@@ -135,7 +135,7 @@ def test_equal_keys_share_a_program_also_after_a_retrace():
   for _ in range(3):
     types = [jax.ShapeDtypeStruct((5,), jnp.float32)]
     f = ffi.jax_program(TARGET, make, key="shared", result_types=types)
-    jax.jit(lambda x, f=f: f(x))(jnp.ones(5))[0].block_until_ready()
+    jax.jit(lambda x, f=f: f(x))(jnp.ones(5, jnp.float32))[0].block_until_ready()
   assert len(made) == 1
 
 
@@ -157,9 +157,9 @@ def test_a_failing_body_raises_with_its_traceback_and_the_next_call_works(mode):
     ffi.jax_program(TARGET, make, key=f"fail-{mode.name}", result_types=types, graph_mode=mode)
   )
   with pytest.raises(jax.errors.JaxRuntimeError, match="(?s)test_program.py.*a reason to be seen"):
-    f(jnp.ones(5))[0].block_until_ready()
+    f(jnp.ones(5, jnp.float32))[0].block_until_ready()
   state["fail"] = False
-  np.testing.assert_array_equal(f(jnp.ones(5))[0], np.full(5, 3, np.float32))
+  np.testing.assert_array_equal(f(jnp.ones(5, jnp.float32))[0], np.full(5, 3, np.float32))
 
 
 @pytest.mark.parametrize("mode", MODES[1:], ids=lambda mode: mode.name)
@@ -182,10 +182,10 @@ def test_a_failing_capture_names_another_mode_and_leaves_nothing_capturing(mode)
     ffi.jax_program(TARGET, make, key=f"capture-{mode.name}", result_types=types, graph_mode=mode)
   )
   with pytest.raises(jax.errors.JaxRuntimeError, match="GraphMode.NONE"):
-    f(jnp.ones(5))[0].block_until_ready()
+    f(jnp.ones(5, jnp.float32))[0].block_until_ready()
   assert not wp.get_device("cpu").is_capturing
   for _ in range(2):
-    np.testing.assert_array_equal(f(jnp.ones(5))[0], np.full(5, 3, np.float32))
+    np.testing.assert_array_equal(f(jnp.ones(5, jnp.float32))[0], np.full(5, 3, np.float32))
   assert calls == [False, True, False, True]
 
 
@@ -193,7 +193,7 @@ def test_a_program_whose_buffers_do_not_fit_the_call_is_refused():
   types = [jax.ShapeDtypeStruct((5,), jnp.float32)]
   f = ffi.jax_program(TARGET, affine_program, key="misfit", result_types=types)
   with pytest.raises(jax.errors.JaxRuntimeError, match="input 0 of the program has 20 bytes"):
-    f(jnp.ones(6))[0].block_until_ready()
+    f(jnp.ones(6, jnp.float32))[0].block_until_ready()
 
 
 @pytest.mark.parametrize("mode", [ffi.GraphMode.JAX, ffi.GraphMode.WARP])
@@ -206,7 +206,7 @@ def test_live_programs_stay_within_the_bound_and_evicted_ones_come_back():
   functions = [jax.jit(affine_function(f"lru-{i}", offset=float(i))) for i in range(40)]
   for _ in range(2):
     for i, f in enumerate(functions):
-      np.testing.assert_array_equal(f(jnp.zeros(5))[0], np.full(5, i, np.float32))
+      np.testing.assert_array_equal(f(jnp.zeros(5, jnp.float32))[0], np.full(5, i, np.float32))
       assert ffi.live_programs(TARGET) <= 32
 
 
@@ -220,12 +220,12 @@ def test_clearing_frees_the_buffers_and_the_next_call_makes_them_again():
 
   types = [jax.ShapeDtypeStruct((5,), jnp.float32)]
   f = jax.jit(ffi.jax_program(TARGET, make, key="freed", result_types=types))
-  f(jnp.ones(5))[0].block_until_ready()
+  f(jnp.ones(5, jnp.float32))[0].block_until_ready()
   assert arrays[0]() is not None
   ffi.clear_programs(TARGET)
   gc.collect()
   assert arrays[0]() is None
-  np.testing.assert_array_equal(f(jnp.ones(5))[0], np.full(5, 3, np.float32))
+  np.testing.assert_array_equal(f(jnp.ones(5, jnp.float32))[0], np.full(5, 3, np.float32))
   assert len(arrays) == 2
 
 
@@ -243,10 +243,10 @@ def test_a_prepared_program_does_not_run_its_body_again():
 
   types = [jax.ShapeDtypeStruct((5,), jnp.float32)]
   f = jax.jit(ffi.jax_program(TARGET, make, key="prepared", result_types=types))
-  compiled = f.lower(jnp.ones(5)).compile()
+  compiled = f.lower(jnp.ones(5, jnp.float32)).compile()
   assert ffi.prepare_programs(TARGET, "prepared", device=jax.devices()[0]) == 1
   before = len(runs)
-  np.testing.assert_array_equal(compiled(jnp.ones(5))[0], np.full(5, 3, np.float32))
+  np.testing.assert_array_equal(compiled(jnp.ones(5, jnp.float32))[0], np.full(5, 3, np.float32))
   assert len(runs) == before == 2
 
 
@@ -256,7 +256,7 @@ def test_many_threads_on_one_program_get_their_own_results(mode):
 
   def work(value):
     for _ in range(30):
-      (y,) = f(jnp.full(1000, float(value)))
+      (y,) = f(jnp.full(1000, float(value), jnp.float32))
       if not (np.asarray(y) == 2 * value + 1).all():
         wrong.append(value)
 
@@ -301,12 +301,12 @@ def test_a_body_in_another_thread_waits_while_the_cpu_is_captured():
   other = jax.jit(
     ffi.jax_program(TARGET, make_other, key="other", result_types=types, graph_mode=none)
   )
-  other(jnp.ones(5))[0].block_until_ready()
+  other(jnp.ones(5, jnp.float32))[0].block_until_ready()
   log.clear()
-  thread = threading.Thread(target=lambda: slow(jnp.ones(5))[0].block_until_ready())
+  thread = threading.Thread(target=lambda: slow(jnp.ones(5, jnp.float32))[0].block_until_ready())
   thread.start()
   assert capturing.wait(30)
-  np.testing.assert_array_equal(other(jnp.ones(5))[0], np.full(5, 3, np.float32))
+  np.testing.assert_array_equal(other(jnp.ones(5, jnp.float32))[0], np.full(5, 3, np.float32))
   thread.join()
   assert log == ["capture begins", "capture ends", "other body"]
 
@@ -327,7 +327,7 @@ for mode in t.MODES:
   f = ffi.jax_program("eight", make, key=mode.name, result_types=types, graph_mode=mode)
   f = jax.jit(lambda x, f=f: f(x)[0])
   for round in range(3):
-    ys = [f(jax.device_put(jnp.full(5, float(i)), d)) for i, d in enumerate(devices)]
+    ys = [f(jax.device_put(jnp.full(5, float(i), jnp.float32), d)) for i, d in enumerate(devices)]
     for i, y in enumerate(ys):
       np.testing.assert_array_equal(y, np.full(5, 2 * i + 1, np.float32))
   assert len(made) == 8, made
@@ -353,7 +353,7 @@ def make(device):
 types = [jax.ShapeDtypeStruct((5,), jnp.float32)]
 f = ffi.jax_program("barrier", make, key="k", result_types=types, graph_mode=ffi.GraphMode.NONE)
 f = jax.jit(lambda x, f=f: f(x)[0])
-xs = [jax.device_put(jnp.full(5, float(i)), d) for i, d in enumerate(jax.devices())]
+xs = [jax.device_put(jnp.full(5, float(i), jnp.float32), d) for i, d in enumerate(jax.devices())]
 for x in xs:
   f(x).block_until_ready()
 barrier.append(threading.Barrier(len(xs)))

@@ -55,10 +55,12 @@ def test_retraces_register_nothing_new():
 
     return ffi.jax_callable(local, graph_mode=ffi.GraphMode.WARP_STAGED)(x)[0] + n.shape[0]
 
-  f(jnp.ones(4), jnp.zeros(100))
+  f(jnp.ones(4, jnp.float32), jnp.zeros(100, jnp.float32))
   before = target.registered()
   for i in range(1, 40):
-    np.testing.assert_array_equal(f(jnp.ones(4), jnp.zeros(i)), np.full(4, 2.0 + i))
+    np.testing.assert_array_equal(
+      f(jnp.ones(4, jnp.float32), jnp.zeros(i, jnp.float32)), np.full(4, 2.0 + i)
+    )
   assert target.registered() == before
 
 
@@ -71,7 +73,7 @@ def test_closures_of_different_content_are_different_targets():
 
   assert make(2.0) is make(2.0)
   assert make(2.0).name != make(3.0).name
-  np.testing.assert_array_equal(make(3.0)(jnp.ones(4))[0], np.full(4, 3.0))
+  np.testing.assert_array_equal(make(3.0)(jnp.ones(4, jnp.float32))[0], np.full(4, 3.0))
 
 
 # ------------------------------------------------------------------------- threads and devices
@@ -83,7 +85,7 @@ def test_many_threads_get_their_own_results(mode):
 
   def work(value):
     for _ in range(20):
-      if not (np.asarray(f(jnp.full(100, float(value)))) == 2 * value).all():
+      if not (np.asarray(f(jnp.full(100, float(value), jnp.float32))) == 2 * value).all():
         wrong.append(value)
 
   threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
@@ -159,7 +161,7 @@ def test_a_call_inside_shard_map_varies_with_its_arguments(mode):
   mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
   call = ffi.jax_callable(scaled, graph_mode=mode)
   f = jax.shard_map(lambda x: call(x, 2.0)[0], mesh=mesh, in_specs=P("i"), out_specs=P("i"))
-  np.testing.assert_array_equal(jax.jit(f)(jnp.ones(4)), np.full(4, 2.0))
+  np.testing.assert_array_equal(jax.jit(f)(jnp.ones(4, jnp.float32)), np.full(4, 2.0))
 
 
 # --------------------------------------------------------------------------- other processes
@@ -180,7 +182,7 @@ def make(factor):
   def body(x: wp.array(dtype=float), y: wp.array(dtype=float)):
     wp.launch(t.scale, dim=x.shape, inputs=[x, factor], outputs=[y])
   return ffi.jax_callable(body, graph_mode=ffi.GraphMode.WARP_STAGED)
-x = jnp.ones(4)
+x = jnp.ones(4, jnp.float32)
 hits.clear()
 factors = FACTORS
 for factor in factors:
@@ -209,11 +211,12 @@ path = pathlib.Path(PATH)
 call = ffi.jax_callable(t.scaled, graph_mode=ffi.GraphMode.WARP_STAGED) if REGISTER else None
 if not path.exists():
   checks = [export.DisabledSafetyCheck.custom_call(call.name)]
-  made = export.export(jax.jit(lambda x: call(x, 2.0)[0]), disabled_checks=checks)(jnp.ones(4))
+  exported = export.export(jax.jit(lambda x: call(x, 2.0)[0]), disabled_checks=checks)
+  made = exported(jnp.ones(4, jnp.float32))
   path.write_bytes(made.serialize())
 f = export.deserialize(bytearray(path.read_bytes()))
 try:
-  np.testing.assert_array_equal(f.call(jnp.ones(4)), np.full(4, 2.0))
+  np.testing.assert_array_equal(f.call(jnp.ones(4, jnp.float32)), np.full(4, 2.0))
   print("right")
 except jax.errors.JaxRuntimeError as error:
   print(str(error).splitlines()[0])
@@ -237,7 +240,7 @@ def test_an_exported_call_runs_where_it_is_registered_and_says_so_elsewhere(tmp_
 @pytest.mark.gpu
 def test_xla_captures_a_lone_call_in_a_scan():
   call = ffi.jax_callable(scaled, graph_mode=ffi.GraphMode.JAX)
-  x = jax.device_put(jnp.ones(4), local_device("cuda"))
+  x = jax.device_put(jnp.ones(4, jnp.float32), local_device("cuda"))
   f = jax.jit(
     lambda x: jax.lax.scan(lambda c, _: (call(c, 2.0)[0], None), x, None, length=8)[0],
     compiler_options={"xla_gpu_graph_min_graph_size": 1},
@@ -255,7 +258,7 @@ def test_a_call_runs_where_xla_says_whatever_the_default_devices_are(mode):
   for default in ("cpu", "cuda:0"):
     with wp.ScopedDevice(default):
       for device in (cpu, gpu, cpu):
-        y = f(jax.device_put(jnp.ones(4), device))
+        y = f(jax.device_put(jnp.ones(4, jnp.float32), device))
         assert y.devices() == {device}
         np.testing.assert_array_equal(y, np.full(4, 2.0))
         assert wp.get_device() == wp.get_device(default)

@@ -80,10 +80,9 @@ def warp_device(platform: str, ordinal: int) -> wp.Device:
 
 
 def external_stream(device: wp.Device, handle: int) -> wp.Stream:
-  """Returns a Warp stream around XLA's stream handle."""
-  return _external_stream(device.alias, handle)  # a Device has no hash
+  """Returns a Warp stream around XLA's stream handle, a new one each time.
 
-
-@functools.lru_cache(maxsize=256)
-def _external_stream(alias: str, handle: int) -> wp.Stream:
-  return wp.Stream(wp.get_device(alias), cuda_stream=handle)
+  Warp knows a handle as long as the last stream object made for it lives: an older object that is
+  kept would be unknown once another user of the handle has dropped its own.
+  """
+  return wp.Stream(device, cuda_stream=handle)

@@ -40,7 +40,12 @@ def rollout(name: str) -> dict[str, Any]:
     rewards.append(np.asarray(state.reward, float).tolist())
     done += float(np.sum(state.done))
   observation = np.concatenate([np.ravel(x) for x in jax.tree.leaves(state.obs)]).astype(float)
-  return {"rewards": rewards, "done": done, "observation": observation.tolist()}
+  return {
+    "rewards": rewards,
+    "done": done,
+    "observation": observation.tolist(),
+    "impl": small.get("impl"),
+  }
 
 
 def shim_clip() -> None:

@@ -163,7 +163,7 @@ def test_a_step_refuses_what_does_not_fit():
     mjx.step(other, d)
   with pytest.raises(ValueError, match="jax.vmap"):
     mjx.step(m, jax.tree.map(lambda x: jnp.stack([x, x]), d))
-  with pytest.raises(ValueError, match=r"jax.vmap\(mjx.step, in_axes=\(0, None\)\)"):
+  with pytest.raises(ValueError, match=r"jax.vmap\(mjx.step, in_axes=\(mjx.model_axes\(m\), 0\)\)"):
     mjx.step(jax.tree.map(lambda x: jnp.stack([x, x]), m), d)
   with pytest.raises(TypeError, match="MjModel"):
     mjx.step(load("humanoid"), d)  # type: ignore

@@ -84,3 +84,19 @@ third = jax.devices()[3]
 out = jax.jit(step)(jax.device_put(m, third), jax.device_put(d, third))
 assert out.qpos.devices() == {third}
 np.testing.assert_array_equal(out.qpos, expected)
+
+# a pool of contacts is that of the worlds on one device
+balls = "".join(f"<body pos='{i} 0 .09'><freejoint/><geom size='.1'/></body>" for i in range(4))
+m = mjx.put_model(
+  mujoco.MjModel.from_xml_string(
+    f"<mujoco><worldbody><geom type='plane' size='9 9 1'/>{balls}</worldbody></mujoco>"
+  )
+)
+full = jax.vmap(lambda _: mjx.make_data(m, naconmax=1))(jnp.arange(WORLDS))
+for d, number in ((full, 64), (jax.device_put(full, NamedSharding(mesh, BY_WORLD)), 8)):
+  try:
+    mjx.check_overflow(jax.jit(step)(m, d))
+  except ValueError as error:
+    assert f"pass naconmax={number} to make_data" in str(error), error
+  else:
+    raise AssertionError("no overflow")

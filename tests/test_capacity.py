@@ -140,6 +140,36 @@ def test_check_overflow_names_the_argument_and_a_number_that_suffices(case):
   mjx.check_overflow(_step()(m, _worlds(touching, **sizes)))
 
 
+def _advice(d):
+  with pytest.raises(ValueError, match="a capacity was too small") as error:
+    mjx.check_overflow(d)
+  return str(error.value)
+
+
+@pytest.mark.parametrize("sizes", [dict(nconmax=1), dict(naconmax=4)], ids=["each", "pool"])
+def test_check_overflow_counts_no_calls_with_more_worlds_or_other_capacities(sizes):
+  m, sizes = _balls(), {**sizes, "njmax": 8}
+  mjx.capacity_peaks(m, clear=True)
+  d = _step()(m, _worlds([2, 3, 1], **sizes))
+  alone = _advice(d)
+  for other in (
+    _worlds([6] * 12, **sizes),
+    _worlds([6] * 3, nconmax=8, njmax=32),
+    _worlds([6] * 3, njmax=32, naconmax=20),
+  ):
+    jax.block_until_ready(_step()(m, other))
+  assert mjx.capacity_peaks(m)["naconmax"] == 72
+  assert _advice(d) == alone
+  assert "conmax=8 " in alone  # 3 contacts of a world, 6 in all, rounded up
+
+
+def test_check_overflow_of_a_part_of_a_batch_names_what_the_batch_needed():
+  m = _balls()
+  mjx.capacity_peaks(m, clear=True)
+  d = _step()(m, _worlds([1, 6, 1, 1, 1], nconmax=8, njmax=12))
+  assert "NEFC in 1 of 1 worlds: pass njmax=24" in _advice(jax.tree.map(lambda x: x[1], d))
+
+
 def test_check_overflow_is_silent_for_iterations_and_loud_under_jit():
   d = _worlds([1, 1], nconmax=8, njmax=64)
   mjx.check_overflow(d.replace(overflow=jnp.full(2, int(OverflowType.ITERATIONS), jnp.int32)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any
 
 import jax
@@ -45,7 +46,9 @@ def capacity_peaks(m: Model | mujoco.MjModel, *, clear: bool = False) -> dict[st
 def check_overflow(d: Data) -> None:
   """Raises if a world has lost contacts or rows; the message says what to pass to `make_data`.
 
-  The solver's limits of iterations, which have bits in `d.overflow` too, are no such loss.
+  The numbers are those of the calls with the capacities and the number of worlds of this Data; of
+  all its calls with these capacities if it is a part of a batch. The solver's limits of iterations,
+  which have bits in `d.overflow` too, are no such loss.
 
   Args:
     d: one world or a batch, computed (this cannot be called under `jit`).
@@ -58,7 +61,14 @@ def check_overflow(d: Data) -> None:
     raise TypeError("check_overflow reads values: call it outside of jit, or look at d.overflow")
   overflow = peaks.lost(np.asarray(d.overflow))
   if np.any(overflow):
-    raise ValueError("a capacity was too small: " + "; ".join(peaks.advice(overflow, d.sizes)))
+    advice = peaks.advice(overflow, d.sizes, nworld=_worlds_of_a_call(d.overflow))
+    raise ValueError("a capacity was too small: " + "; ".join(advice))
+
+
+def _worlds_of_a_call(x: Any) -> int:
+  """The elements of an array of worlds on one device: each device makes its own call."""
+  shape = x.sharding.shard_shape(x.shape) if isinstance(x, jax.Array) else np.shape(x)
+  return math.prod(shape)
 
 
 def suggest_sizes(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.workspace import peaks_of
+from mjx_warp_ffi.mjx.warp.workspace import COUNTS
 from mjx_warp_ffi.third_party.warp import clear_jax_callable_graph_cache, clear_programs
 
 _LOADED = re.compile(r"Module (\S+) .*load on device")
@@ -54,4 +54,4 @@ def clear() -> None:
   """Frees programs, graphs, workspaces and counts."""
   clear_programs()
   clear_jax_callable_graph_cache()
-  peaks_of.cache_clear()
+  COUNTS.clear()

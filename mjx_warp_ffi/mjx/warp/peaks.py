@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ from mujoco_warp import OverflowType
 
 from mjx_warp_ffi.mjx.spec import Sizes
 from mjx_warp_ffi.mjx.warp import watch_kernels
-from mjx_warp_ffi.mjx.warp.workspace import peaks_of, spread
+from mjx_warp_ffi.mjx.warp.workspace import COUNTS, spread
 
 # Limits of the solver's iterations, at which nothing is lost.
 _ITERATIONS = int(OverflowType.ITERATIONS | OverflowType.LS_ITERATIONS)
@@ -27,14 +28,47 @@ _OTHERS = {
 
 
 def read(structure: str, *, clear: bool = False) -> dict[str, int]:
-  """The largest counts on any device, by their names in `watch_kernels.PEAKS`."""
+  """The largest counts of any call and device, by their names in `watch_kernels.PEAKS`."""
   largest = np.zeros(len(watch_kernels.PEAKS), np.int32)
-  for device in wp.get_devices():
-    counts = peaks_of(structure, device.alias)
+  for _, counts in COUNTS.select(lambda sizes: sizes.structure == structure):
     largest = np.maximum(largest, counts.numpy())
     if clear:
       counts.zero_()
   return dict(zip(watch_kernels.PEAKS, largest.tolist(), strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Needs:
+  """What the calls that made some worlds needed.
+
+  Attributes:
+    contacts: the most contacts of a world.
+    rows: the most constraint rows of a world.
+    pool: the most contacts, or pairs of geoms that may touch, of all worlds of a call.
+    share: the `nconmax` that makes a pool for as many.
+  """
+
+  contacts: int = 0
+  rows: int = 0
+  pool: int = 0
+  share: int = 0
+
+
+def needs(sizes: Sizes, nworld: int) -> Needs:
+  """The needs of the calls with these capacities, those of `nworld` worlds if there are any."""
+  calls = list(COUNTS.select(lambda other: other == sizes))
+  calls = [call for call in calls if call[0] == nworld] or calls
+  total = Needs()
+  for worlds, array in calls:
+    counts = dict(zip(watch_kernels.PEAKS, array.numpy().tolist(), strict=True))
+    pool = max(counts["contacts"], counts["pairs"])
+    total = Needs(
+      max(total.contacts, counts["contacts_of_a_world"]),
+      max(total.rows, counts["rows_of_a_world"]),
+      max(total.pool, pool),
+      max(total.share, math.ceil(pool / spread(worlds))),
+    )
+  return total
 
 
 def lost(overflow: np.ndarray) -> np.ndarray:
@@ -42,25 +76,33 @@ def lost(overflow: np.ndarray) -> np.ndarray:
   return overflow & ~_ITERATIONS
 
 
-def advice(overflow: np.ndarray, sizes: Sizes) -> Iterator[str]:
-  """For each bit that is set in some world: how many worlds, and what to do about it."""
-  counts = read(sizes.structure)
+def advice(overflow: np.ndarray, sizes: Sizes, *, nworld: int) -> Iterator[str]:
+  """For each bit that is set in some world: how many worlds, and what to do about it.
+
+  Args:
+    overflow: the bits of each world.
+    sizes: the capacities of the worlds.
+    nworld: how many of the worlds one call computes, those on one device.
+
+  Yields:
+    A sentence a bit.
+  """
+  needed = needs(sizes, nworld)
   for bit in OverflowType.ALL & ~OverflowType(_ITERATIONS):
     worlds = int(np.count_nonzero(overflow & int(bit)))
     if worlds:
-      yield f"{bit.name} in {worlds} of {overflow.size} worlds: {_do(bit, counts, sizes, overflow)}"
+      yield f"{bit.name} in {worlds} of {overflow.size} worlds: {_do(bit, needed, sizes)}"
 
 
-def _do(bit: OverflowType, counts: dict[str, int], sizes: Sizes, overflow: np.ndarray) -> str:
+def _do(bit: OverflowType, needed: Needs, sizes: Sizes) -> str:
   if bit == OverflowType.NEFC:
-    return f"pass njmax={_round_up(max(counts['rows_of_a_world'], sizes.njmax + 1))} to make_data"
+    return f"pass njmax={_round_up(max(needed.rows, sizes.njmax + 1))} to make_data"
   if bit not in (OverflowType.NARROWPHASE, OverflowType.BROADPHASE):
     return _OTHERS[bit]
-  pool = max(counts["contacts"], counts["pairs"])
-  if sizes.naconmax is not None and counts["contacts_of_a_world"] <= sizes.nconmax:
-    return f"pass naconmax={_round_up(max(pool, sizes.naconmax + 1))} to make_data"
-  each = max(counts["contacts_of_a_world"], math.ceil(pool / spread(overflow.size)))
-  return f"pass nconmax={_round_up(max(each, sizes.nconmax + 1))} to make_data"
+  if sizes.naconmax is not None and needed.contacts <= sizes.nconmax:
+    return f"pass naconmax={_round_up(max(needed.pool, sizes.naconmax + 1))} to make_data"
+  most = max(needed.contacts, needed.share, sizes.nconmax + 1)
+  return f"pass nconmax={_round_up(most)} to make_data"
 
 
 def _round_up(count: int) -> int:

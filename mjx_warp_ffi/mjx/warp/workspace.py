@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import mujoco
@@ -69,7 +69,7 @@ class Workspace:
     self._raw = {n: wp.zeros_like(x) for n, x in converted.items()}
     self._static_geoms = kernels.StaticGeoms(mj_model)
     self.contacts = kernels.WorldContacts(self.d, plan.sizes.nconmax)
-    peaks = peaks_of(plan.spec.structure, self.d.qpos.device.alias)
+    peaks = COUNTS.of(plan.sizes, plan.nworld, device=self.d.qpos.device.alias)
     off = [self.leaf(n) for n in plan.spec.switched_off()]
     self.watch = Watch(self.d, self.contacts, peaks=peaks, off=off)
     self.m.callback.contactfilter = self._collided
@@ -125,13 +125,42 @@ def _collides(m: mjw.Model, d: mjw.Data) -> bool:
   return bool(d.naconmax and m.opt.run_collision_detection and not off)
 
 
-@functools.lru_cache(maxsize=256)
-def peaks_of(structure: str, device: str) -> wp.array:
-  """The largest counts so far (`watch_kernels.PEAKS`) of models of a structure on a Warp device.
+class Counts:
+  """The largest counts (`watch_kernels.PEAKS`) of the calls so far, in arrays on their devices.
 
-  They outlive the workspaces, which may be evicted while the numbers are still of interest.
+  Calls with other capacities or another number of worlds have other needs, so each kind has an
+  array of its own. The arrays outlive the workspaces, which may be evicted while the numbers are
+  still of interest; an array has 16 bytes.
   """
-  return wp.zeros(len(watch_kernels.PEAKS), dtype=int, device=device)
+
+  def __init__(self):
+    """Starts without calls."""
+    self._lock = threading.Lock()
+    self._arrays: dict[tuple[Sizes, int, str], wp.array] = {}
+
+  def of(self, sizes: Sizes, nworld: int, *, device: str) -> wp.array:
+    """The counts of one kind of call on a Warp device."""
+    key = (sizes, nworld, device)
+    with self._lock:
+      if key not in self._arrays:
+        self._arrays[key] = wp.zeros(len(watch_kernels.PEAKS), dtype=int, device=device)
+      return self._arrays[key]
+
+  def select(self, matches: Callable[[Sizes], bool]) -> Iterator[tuple[int, wp.array]]:
+    """The number of worlds and the counts of the calls with capacities that match."""
+    with self._lock:
+      arrays = list(self._arrays.items())
+    for (sizes, nworld, _), array in arrays:
+      if matches(sizes):
+        yield nworld, array
+
+  def clear(self) -> None:
+    """Forgets all calls."""
+    with self._lock:
+      self._arrays.clear()
+
+
+COUNTS = Counts()
 
 
 def _make_model(plan: Plan) -> mjw.Model:

@@ -174,7 +174,8 @@ def _put(work: Workload, options: Mapping[str, Any]) -> tuple[mjx.Model, mjx.Dat
 
 
 def _batch(d: Any, work: Workload) -> Any:
-  return jax.vmap(lambda qpos: d.replace(qpos=qpos))(jnp.asarray(work.qpos))
+  # mujoco-mjx in JAX computes in float64 with jax_enable_x64
+  return jax.vmap(lambda qpos: d.replace(qpos=qpos))(jnp.asarray(work.qpos, d.qpos.dtype))
 
 
 def prepare_gradient(step: Callable, m: Any, *, d: Any, work: Workload) -> Prepared:

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-import warp as wp
 from mujoco_warp import OverflowType
 
 from mjx_warp_ffi.mjx.spec import Sizes

@@ -75,6 +75,8 @@ docs: $(VENV)/.docs ## the documentation, into site/
 bench: $(VENV)/.dev ## the benchmarks against the peers, as JSON and Markdown
 	$(BIN)/python benchmarks/step.py --out build/bench
 	$(BIN)/python benchmarks/gradient.py --out build/bench
+	$(BIN)/python benchmarks/scaling.py --out build/bench
+	$(BIN)/python benchmarks/options.py --out build/bench
 
 build: $(BIN)/python ## the wheel and the sdist, into dist/
 	$(INSTALL) build

@@ -17,7 +17,12 @@ def run(name, *arguments):
 
 @pytest.mark.parametrize(
   ("name", "contenders"),
-  [("step", "mjwarp captured,mjx_warp_ffi"), ("gradient", "rollout alone,gradient by scan")],
+  [
+    ("step", "mjwarp captured,mjx_warp_ffi"),
+    ("gradient", "rollout alone,gradient by scan"),
+    ("options", "step,autoreset,deterministic,step and reset of 1 %,reset of 1 %"),
+    ("scaling", "1 device,2 devices"),
+  ],
 )
 def test_a_table_is_printed_and_saved(tmp_path, name, contenders):
   done = run(name, *SMALL, "--contenders", contenders, "--out", str(tmp_path))
@@ -26,7 +31,23 @@ def test_a_table_is_printed_and_saved(tmp_path, name, contenders):
   assert [row["contender"] for row in rows] == 2 * contenders.split(",")
   assert all(row["microseconds"] > 0 for row in rows), rows
   assert "cartpole" in done.stdout
-  assert (tmp_path / f"{name}.md").read_text(encoding="utf-8").count("| cartpole |") == 4
+  assert (tmp_path / f"{name}.md").read_text(encoding="utf-8").count("| cartpole |") == len(rows)
+
+
+def test_devices_compute_the_numbers_of_one_device_and_their_worlds_add_up(tmp_path):
+  small = ["--models", "hopper", "--worlds", "3", "--steps", "2", "--rounds", "1"]
+  done = run("scaling", *small, "--out", str(tmp_path))
+  assert done.returncode == 0, done.stderr
+  saved = json.loads((tmp_path / "scaling.json").read_text(encoding="utf-8"))
+  assert [(row["worlds"], row["contender"]) for row in saved["rows"]] == [
+    (3, "1 device"),
+    (6, "2 devices"),
+  ]
+  (remark,) = saved["remarks"]
+  assert remark.endswith(
+    "of 6 worlds on 2 devices positions differ from those on one by at most 0."
+  )
+  assert remark in (tmp_path / "scaling.md").read_text(encoding="utf-8")
 
 
 def test_an_unknown_contender_is_named():

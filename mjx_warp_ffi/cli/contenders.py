@@ -135,11 +135,19 @@ def prepare_scan(step: Callable, m: Any, *, d: Any, work: Workload) -> Prepared:
 
     return jax.lax.scan(body, d, length=work.steps // work.substeps)[0]
 
-  return _compile(run, m, d)
+  return prepare_run(run, m, d)
 
 
-def _compile(run: Any, *args: Any) -> Prepared:
-  """Compiles a jitted function of the states and runs it once."""
+def prepare_run(run: Any, *args: Any) -> Prepared:
+  """A contender that is a jitted function of states, compiled and run once.
+
+  Args:
+    run: the function.
+    *args: its arguments, those of every run.
+
+  Returns:
+    The prepared contender.
+  """
   start = time.perf_counter()
   lowered = run.lower(*args)
   lower_seconds = time.perf_counter() - start
@@ -163,11 +171,20 @@ def ours(work: Workload, **options: Any) -> Prepared:
   Returns:
     The prepared contender.
   """
-  m, d = _put(work, options)
+  m, d = put(work, **options)
   return prepare_scan(mjx.step, m, d=d, work=work)
 
 
-def _put(work: Workload, options: Mapping[str, Any]) -> tuple[mjx.Model, mjx.Data]:
+def put(work: Workload, **options: Any) -> tuple[mjx.Model, mjx.Data]:
+  """The workload's Model and worlds.
+
+  Args:
+    work: the workload.
+    **options: what `mjx.put_model` is given.
+
+  Returns:
+    The Model, and the Data with a leading axis of worlds.
+  """
   m = mjx.put_model(work.mj_model, **options)
   d = mjx.make_data(m, nconmax=work.nconmax, njmax=work.njmax)
   return m, _batch(d, work)
@@ -204,7 +221,7 @@ def prepare_gradient(step: Callable, m: Any, *, d: Any, work: Workload) -> Prepa
 
     return jax.value_and_grad(loss)(inputs)
 
-  return _compile(run, m, d, (d.ctrl, d.qvel))
+  return prepare_run(run, m, d, (d.ctrl, d.qvel))
 
 
 def ours_gradient(work: Workload, **options: Any) -> Prepared:
@@ -217,7 +234,7 @@ def ours_gradient(work: Workload, **options: Any) -> Prepared:
   Returns:
     The prepared contender.
   """
-  m, d = _put(work, options)
+  m, d = put(work, **options)
   return prepare_gradient(mjx.step, m, d=d, work=work)
 
 
@@ -231,7 +248,7 @@ def ours_rollout_gradient(work: Workload, *, checkpoint_every: int | None = None
   Returns:
     The prepared contender.
   """
-  m, d = _put(work, {})
+  m, d = put(work)
   rollout = functools.partial(
     mjx.rollout, substeps=work.substeps, checkpoint_every=checkpoint_every
   )
@@ -245,7 +262,7 @@ def ours_rollout_gradient(work: Workload, *, checkpoint_every: int | None = None
     return jax.value_and_grad(loss)(ctrl)
 
   ctrl = jnp.zeros((work.worlds, work.steps // work.substeps, work.mj_model.nu), jnp.float32)
-  return _compile(run, m, d, ctrl)
+  return prepare_run(run, m, d, ctrl)
 
 
 def mjwarp(work: Workload) -> Prepared:

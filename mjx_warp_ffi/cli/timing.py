@@ -164,22 +164,26 @@ def show(rows: Sequence[Row], console: rich.console.Console) -> None:
       console.print(f"left out: {name}: {rich.markup.escape(note)}")
 
 
-def markdown(rows: Sequence[Row], command: str) -> str:
+def markdown(rows: Sequence[Row], command: str, *, remarks: Sequence[str] = ()) -> str:
   """The rows as a table, beneath the environment and the command that printed it."""
   versions = ", ".join(f"{key} {value}" for key, value in environment().items() if value)
   lines = [f"`{command}`", "", versions, ""]
   lines += [f"| {' | '.join(HEADER)} |", "|---|--:|---|--:|--:|--:|--:|--:|--:|"]
   lines += [f"| {' | '.join(_cells(row))} |" for row in rows]
+  lines += [line for remark in remarks for line in ("", remark)]
   return "\n".join(lines) + "\n"
 
 
-def save(rows: Sequence[Row], command: str, *, stem: pathlib.Path) -> None:
-  """Writes the rows to `stem`.json and `stem`.md."""
+def save(
+  rows: Sequence[Row], command: str, *, stem: pathlib.Path, remarks: Sequence[str] = ()
+) -> None:
+  """Writes the rows, and sentences on them, to `stem`.json and `stem`.md."""
   stem.parent.mkdir(parents=True, exist_ok=True)
   content = {
     "command": command,
     "environment": environment(),
     "rows": [dataclasses.asdict(row) for row in rows],
+    "remarks": list(remarks),
   }
   stem.with_suffix(".json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-  stem.with_suffix(".md").write_text(markdown(rows, command), encoding="utf-8")
+  stem.with_suffix(".md").write_text(markdown(rows, command, remarks=remarks), encoding="utf-8")

@@ -16,10 +16,10 @@ WITH_CUDA := $(if $(CUDA),$(comma)$(CUDA))
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-oldest test-newest smoke lint format docs bench build clean
+.PHONY: help demo test test-all test-x64 test-oldest test-newest smoke lint format docs bench build clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -59,6 +59,9 @@ test: $(VENV)/.dev lint demo ## lint, the demo, and every test that is not slow
 
 test-all: $(VENV)/.dev lint demo ## the same with the slow tests
 	$(PYTEST) $(PYTEST_ARGS)
+
+test-x64: $(VENV)/.dev ## every test that is not slow with JAX_ENABLE_X64=1
+	JAX_ENABLE_X64=1 $(PYTEST) $(PYTEST_ARGS) -m 'not slow'
 
 test-oldest: ## the tests on the oldest versions that pyproject.toml allows
 	PYTHON='$(PYTHON)' .ci/versions oldest

@@ -88,7 +88,7 @@ def test_worlds_of_a_batch_have_their_own(scene):
     poses = mjx.kinematics(m, d.replace(qpos=d.qpos.at[2].add(shift)))
     return mjx.geom_distance(m, poses, 0, 1)[0]
 
-  shifts = jnp.array([0.0, 0.5, 1.0])
+  shifts = jnp.array([0.0, 0.5, 1.0], jnp.float32)
   got = jax.jit(jax.vmap(of))(shifts)
   np.testing.assert_allclose(got, 0.8 + shifts, rtol=1e-6)
   np.testing.assert_array_equal(got, [of(s) for s in shifts])

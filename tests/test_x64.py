@@ -1,4 +1,8 @@
-"""jax_enable_x64: float32 stays float32, and the carries of loops keep their types."""
+"""jax_enable_x64: float32 stays float32, and the carries of loops keep their types.
+
+CI runs what is here and not slow, in both modes. `make test-x64` runs the whole suite with
+JAX_ENABLE_X64=1, and the slow test at the end the files on which the others build.
+"""
 
 import os
 import pathlib

@@ -32,7 +32,7 @@ _STATE = ("qpos", "qvel", "act")
 _EPS = 1e-6
 _KINK = 1e-4  # disagreement of differences at two lengths
 _OTHER = 1e-3  # of the velocities after a step, that of MuJoCo Warp and of C MuJoCo
-_RULED = ("Euler", "implicitfast", "RK4")
+_RULED = ("Euler", "implicitfast", "discrete", "RK4")
 _INTEGRATORS = {int(getattr(mujoco.mjtIntegrator, f"mjINT_{n.upper()}")): n for n in _RULED}
 
 

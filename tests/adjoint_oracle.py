@@ -96,6 +96,13 @@ class Oracle:
       getattr(owner, field)[:] = x
     else:
       setattr(owner, field, x[0])
+    if field == "body_mass":  # what C sums when it compiles
+      for body in range(self.m.nbody):
+        self.m.body_subtreemass[body] = 0.0
+      for body in range(self.m.nbody - 1, -1, -1):
+        self.m.body_subtreemass[body] += x[body]
+        if body:
+          self.m.body_subtreemass[self.m.body_parentid[body]] += self.m.body_subtreemass[body]
 
 
 def random_state(m: mujoco.MjModel, rng: np.random.Generator, spread: float = 0.5) -> dict:

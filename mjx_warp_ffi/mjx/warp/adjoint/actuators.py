@@ -19,13 +19,14 @@ from mujoco_warp._src.types import (
 )
 
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Fields
-from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
+from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, Slopes, further_force, not_positive
 
 
 @wp.struct
 class Actuators:
   """What the actuators are, and their parameters: model fields."""
 
+  clamp_ctrl: bool
   timestep: wp.array[float]
   trntype: wp.array[int]
   dyntype: wp.array[int]
@@ -133,6 +134,25 @@ def _slope(a: Actuators, world: int, i: int, length: float, velocity: float, x: 
 
 
 @wp.func
+def _stiffness(a: Actuators, world: int, i: int, length: float, velocity: float, x: float) -> float:
+  """The derivative of the force by the length, as the discrete step takes it."""
+  slope = wp.float32(0.0)
+  limits = a.actuator_lengthrange[world % a.actuator_lengthrange.shape[0], i]
+  acc0 = a.actuator_acc0[world % a.actuator_acc0.shape[0], i]
+  prm = a.actuator_gainprm[world % a.actuator_gainprm.shape[0], i]
+  if a.gaintype[i] == int(GainType.AFFINE):
+    slope = prm[1] * x
+  elif a.gaintype[i] == int(GainType.MUSCLE):
+    slope = util_misc.muscle_gain_len_deriv(length, velocity, limits, acc0, prm) * x
+  bias = a.actuator_biasprm[world % a.actuator_biasprm.shape[0], i]
+  if a.biastype[i] == int(BiasType.AFFINE):
+    slope = slope + bias[1]
+  elif a.biastype[i] == int(BiasType.MUSCLE):
+    slope = slope + util_misc.muscle_bias_len_deriv(length, limits, acc0, bias)
+  return slope
+
+
+@wp.func
 def _clamped_force(a: Actuators, world: int, i: int, force: float):
   """The force within its limits, and one if it is not at them."""
   free = wp.float32(1.0)
@@ -144,9 +164,69 @@ def _clamped_force(a: Actuators, world: int, i: int, force: float):
   return force, free
 
 
+@wp.func
+def _drive(a: Actuators, act: wp.array2d[float], ctrl: wp.array2d[float], world: int, i: int):
+  """What the gain multiplies, the raw control, and the rate and next value of the activation."""
+  c = a.ctrladr[i]
+  raw = ctrl[world, c]
+  u = raw
+  if a.clamp_ctrl:
+    if a.ctrllimited[c]:
+      u = _clamp(raw, a.actuator_ctrlrange[world % a.actuator_ctrlrange.shape[0], c])
+  x = u
+  rate = wp.float32(0.0)
+  later = wp.float32(0.0)
+  j = a.actadr[i]
+  if j >= 0:
+    now = act[world, j]
+    rate = _act_dot(a, world, i, now, u)
+    later = _next(a, world, i, now, rate)
+    x = now
+    if a.actearly[i]:
+      x = later
+  return x, raw, rate, later
+
+
+@wp.func
+def _response(
+  a: Actuators,
+  saturated: wp.array2d[float],
+  world: int,
+  i: int,
+  length: float,
+  velocity: float,
+  x: float,
+):
+  """The force, and one if it is at no limit, its own or that of all forces on its joint."""
+  force = _gain(a, world, i, length, velocity) * x + _bias(a, world, i, length, velocity)
+  force, free = _clamped_force(a, world, i, force)
+  if a.dofadr[i] >= 0:
+    free = free * (1.0 - saturated[world, a.dofadr[i]])
+  return force, free
+
+
+@wp.kernel(module="unique")
+def actuator_metric(
+  a: Actuators,
+  act: wp.array2d[float],
+  ctrl: wp.array2d[float],
+  rates: Rates,
+  saturated: wp.array2d[float],
+  out: Slopes,
+):
+  """What a discrete step integrates implicitly, a thread per world and actuator."""
+  world, i = wp.tid()
+  length = rates.length[world, i]
+  velocity = rates.velocity[world, i]
+  x, raw, rate, later = _drive(a, act, ctrl, world, i)
+  force, free = _response(a, saturated, world, i, length, velocity, x)
+  out.by_length[world, i] = free * not_positive(_stiffness(a, world, i, length, velocity, x))
+  out.by_velocity[world, i] = free * not_positive(_slope(a, world, i, length, velocity, x))
+
+
 @functools.cache
 def actuator_power_kernel(
-  fields: Fields, *, implicit: bool, clamp_ctrl: bool, integrate: bool, reported: bool
+  fields: Fields, *, implicit: bool, discrete: bool, integrate: bool, reported: bool
 ) -> wp.Kernel:
   """Force times rate, and the next activation or its rate; a thread per world and actuator."""
 
@@ -157,46 +237,35 @@ def actuator_power_kernel(
     ctrl: wp.array2d[float],
     rates: Rates,
     saturated: wp.array2d[float],
+    metric: Slopes,
     cot_act: wp.array2d[float],
     cot_force: wp.array2d[float],
     power: wp.array2d[float],
   ):
     world, i = wp.tid()
-    c = a.ctrladr[i]
-    raw = ctrl[world, c]
-    u = raw
-    if wp.static(clamp_ctrl):
-      if a.ctrllimited[c]:
-        u = _clamp(raw, a.actuator_ctrlrange[world % a.actuator_ctrlrange.shape[0], c])
     length = rates.length[world, i]
     velocity = rates.velocity[world, i]
-    x = u
+    h = a.timestep[world % a.timestep.shape[0]]
     p = wp.float32(0.0)
+    x, raw, rate, later = _drive(a, act, ctrl, world, i)
     j = a.actadr[i]
     if j >= 0:
-      now = act[world, j]
-      rate = _act_dot(a, world, i, now, u)
-      later = _next(a, world, i, now, rate)
       if wp.static(integrate):
         p = cot_act[world, j] * later
       else:
         p = cot_act[world, j] * rate
-      x = now
-      if a.actearly[i]:
-        x = later
-    force = _gain(a, world, i, length, velocity) * x + _bias(a, world, i, length, velocity)
-    force, free = _clamped_force(a, world, i, force)
+    force, free = _response(a, saturated, world, i, length, velocity, x)
     p = p + force * rates.fields[wp.static(fields.m), world, i]
     if wp.static(reported):
       p = p + force * cot_force[world, i]
+    if wp.static(discrete):
+      qacc = rates.fields[wp.static(fields.a), world, i]
+      further = further_force(metric, world, i, h, velocity, qacc)
+      p = p + further * rates.fields[wp.static(fields.w), world, i]
     if wp.static(implicit):
-      # `saturated` is one where the joint's total actuator force is at its limit
-      if a.dofadr[i] >= 0:
-        free = free * (1.0 - saturated[world, a.dofadr[i]])
       xs = x
       if j < 0:
         xs = raw  # as MJWarp has it
-      h = a.timestep[world % a.timestep.shape[0]]
       y = rates.fields[wp.static(fields.y), world, i]
       z = rates.fields[wp.static(fields.z), world, i]
       slope = free * _slope(a, world, i, length, velocity, xs)
@@ -246,6 +315,7 @@ def record(step, rates: Rates) -> None:
   leaves = "dynprm gainprm biasprm actrange forcerange ctrlrange acc0 lengthrange"
   actuators = tape.struct(
     Actuators,
+    clamp_ctrl=not m.opt.disableflags & DisableBit.CLAMPCTRL,
     **fixed,
     dofadr=step.constant(_target_dofs(m)),
     **step.leaves("opt.timestep", *[f"actuator_{name}" for name in leaves.split()]),
@@ -258,16 +328,17 @@ def record(step, rates: Rates) -> None:
     inputs += [slices[fields.u], saturated, slices[fields.m]]
     dim = (tape.nworld, m.nv)
     step.before_sweep.append(functools.partial(wp.launch, mask_saturated, dim, inputs=inputs))
-  clamp = not m.opt.disableflags & DisableBit.CLAMPCTRL
-  forces = step.cot_force
-  reported = forces is not None
+  dim = (tape.nworld, m.nactuator)
+  inputs = [actuators, x["act"], x["ctrl"], rates, saturated]
+  if step.discrete:
+    tape.launch(actuator_metric, dim, inputs=[*inputs, step.metric.actuators], outputs=[])
   kernel = actuator_power_kernel(
     fields,
     implicit=step.implicitfast,
-    clamp_ctrl=clamp,
+    discrete=step.discrete,
     integrate=step.integrate,
-    reported=reported,
+    reported=step.cot_force is not None,
   )
   cotangent = step.cotangents["act" if step.integrate else "act_dot"]
-  inputs = [actuators, x["act"], x["ctrl"], rates, saturated, cotangent, forces or saturated]
-  tape.power(kernel, (tape.nworld, m.nactuator), inputs=inputs)
+  inputs += [step.metric.actuators, cotangent, step.cot_force or saturated]
+  tape.power(kernel, dim, inputs=inputs)

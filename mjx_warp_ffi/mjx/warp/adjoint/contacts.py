@@ -11,9 +11,9 @@ import warp as wp
 from mujoco_warp._src.constraint import _contact_kbimp
 from mujoco_warp._src.types import ConeType, ConstraintState, ContactType, vec5
 
-from mjx_warp_ffi.mjx.warp.adjoint import materials
+from mjx_warp_ffi.mjx.warp.adjoint import materials, rescale
+from mjx_warp_ffi.mjx.warp.adjoint.law import QUADRATIC, TOUCH, Rows, row_law, stiffness
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.rows import QUADRATIC, Rows, regularisation
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import matrix, mul, point_velocity, rotate
 
 CONE = int(ConstraintState.CONE)
@@ -42,6 +42,8 @@ class Contacts:
   solref: wp.array[wp.vec2]
   solreffriction: wp.array[wp.vec2]
   solimp: wp.array[vec5]
+  mass: wp.array[float]  # see `law.Rows`
+  metric: wp.array[float]
 
 
 @wp.struct
@@ -86,13 +88,22 @@ def _relative(
 
 
 @wp.func
+def _stiffness(rows: Rows, contacts: Contacts, c: int, weight: float, law: wp.vec4) -> float:
+  """The stiffness D of a contact, along its normal."""
+  d = stiffness(rows, weight, law, 0.0, 1.0)
+  if rows.discrete:
+    d = stiffness(rows, weight, law, contacts.mass[c], contacts.metric[c])
+  return d
+
+
+@wp.func
 def _pyramid_power(
   rows: Rows,
   contacts: Contacts,
   c: int,
   world: int,
   weight: float,
-  kbi: wp.vec3,
+  law: wp.vec4,
   v: wp.spatial_vector,
   a: wp.spatial_vector,
   w: wp.spatial_vector,
@@ -100,24 +111,25 @@ def _pyramid_power(
   """The edges of a pyramid, or the one row of a frictionless contact."""
   dim = contacts.dim[c]
   mu = contacts.friction[c]
-  spring = kbi[0] * kbi[2] * (contacts.dist[c] - contacts.margin[c])
+  spring = law[0] * (contacts.dist[c] - contacts.margin[c])
   p = wp.float32(0.0)
   if dim == 1:
     r = contacts.row[c, 0]
     if r >= 0:
       if rows.state[world, r] == QUADRATIC:
-        p = -regularisation(weight, kbi[2]) * (a[0] + kbi[1] * v[0] + spring) * w[0]
+        d = _stiffness(rows, contacts, c, weight, law)
+        p = -d * (a[0] + law[1] * v[0] + spring) * w[0]
   else:
     ratio = contacts.impratio_invsqrt[world % contacts.impratio_invsqrt.shape[0]]
     scale = 2.0 * mu[0] * mu[0] * ratio * ratio * (1.0 + mu[0] * mu[0])
-    d = regularisation(weight * scale, kbi[2])
+    d = _stiffness(rows, contacts, c, weight * scale, law)
     for e in range(2 * (dim - 1)):
       r = contacts.row[c, e]
       if r >= 0:
         if rows.state[world, r] == QUADRATIC:
           k = e // 2
           s = mu[k] * float(1 - 2 * (e % 2))
-          residual = a[0] + s * a[k + 1] + kbi[1] * (v[0] + s * v[k + 1]) + spring
+          residual = a[0] + s * a[k + 1] + law[1] * (v[0] + s * v[k + 1]) + spring
           p += -d * residual * (w[0] + s * w[k + 1])
   return p
 
@@ -142,7 +154,7 @@ def _cone_power(
   c: int,
   world: int,
   weight: float,
-  kbi: wp.vec3,
+  law: wp.vec4,
   v: wp.spatial_vector,
   a: wp.spatial_vector,
   w: wp.spatial_vector,
@@ -160,9 +172,11 @@ def _cone_power(
     if ref[0] == 0.0 and ref[1] == 0.0:
       ref = contacts.solref[c]
     h = rows.timestep[world % rows.timestep.shape[0]]
-    b = _contact_kbimp(rows.flags, h, ref, solimp, pos, False)[1]
-    d = regularisation(weight, kbi[2])
-    normal = a[0] + kbi[1] * v[0] + kbi[0] * kbi[2] * pos
+    b = _contact_kbimp(rows.flags, h, ref, solimp, pos, rows.discrete)[1]
+    if rows.discrete:
+      b = b / (1.0 + h * b)
+    d = _stiffness(rows, contacts, c, weight, law)
+    normal = a[0] + law[1] * v[0] + law[0] * pos
     tangent = _tangents(a, dim) + b * _tangents(v, dim)
     virtual = _tangents(w, dim)
     ratio = contacts.impratio_invsqrt[world % contacts.impratio_invsqrt.shape[0]]
@@ -210,16 +224,15 @@ def contact_kernel(elliptic: bool, a: int) -> wp.Kernel:
     w = _relative(nodes.fields[0, world, n0], nodes.fields[0, world, n1], r0, r1, frame)
     row = world % contacts.body_invweight0.shape[0]
     weight = contacts.body_invweight0[row, b0][0] + contacts.body_invweight0[row, b1][0]
-    h = rows.timestep[world % rows.timestep.shape[0]]
     gap = contacts.dist[c] - contacts.margin[c]
-    kbi = _contact_kbimp(rows.flags, h, contacts.solref[c], contacts.solimp[c], gap, False)
+    law = row_law(rows, world, TOUCH, contacts.solref[c], contacts.solimp[c], gap)
     if wp.static(elliptic):
       if contacts.dim[c] > 1:
-        power[c] = _cone_power(rows, contacts, c, world, weight, kbi, v, acc, w)
+        power[c] = _cone_power(rows, contacts, c, world, weight, law, v, acc, w)
       else:
-        power[c] = _pyramid_power(rows, contacts, c, world, weight, kbi, v, acc, w)
+        power[c] = _pyramid_power(rows, contacts, c, world, weight, law, v, acc, w)
     else:
-      power[c] = _pyramid_power(rows, contacts, c, world, weight, kbi, v, acc, w)
+      power[c] = _pyramid_power(rows, contacts, c, world, weight, law, v, acc, w)
 
   return contact_power
 
@@ -249,6 +262,7 @@ def record(step, rows: Rows) -> None:
 
   tape.call(forward=lambda: geometry.forward(d.geom_xpos, d.geom_xmat), backward=backward)
   contact = d.contact
+  made = materials.record(step)
   contacts = tape.struct(
     Contacts,
     nacon=d.nacon,
@@ -261,7 +275,8 @@ def record(step, rows: Rows) -> None:
     frame=frame,
     geom_bodyid=m.geom_bodyid,
     **{f: getattr(contact, f) for f in ("type", "geom", "dim")},
-    **materials.record(step),
+    **made,
+    **rescale.record_contacts(step, pos=pos, frame=frame, friction=made["friction"]),
     **step.leaves("body_invweight0", "opt.impratio"),
   )
   kernel = contact_kernel(m.opt.cone == ConeType.ELLIPTIC, step.fields.a)

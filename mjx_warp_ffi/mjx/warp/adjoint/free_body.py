@@ -1,12 +1,14 @@
 """The transposed solve of the implicit matrix of free-standing rigid bodies.
 
 implicitfast gives each such body a 6x6 block of its own, M + h (B + G), with the derivative G of
-its gyroscopic force. G is not symmetric, so the backward pass solves with the transpose.
+its gyroscopic force. G is not symmetric, so the backward pass solves with the transpose. The
+discrete step does so for the bodies that nothing else acts on but forces.
 """
 
 import mujoco_warp as mjw
+import numpy as np
 import warp as wp
-from mujoco_warp._src import math, util_misc
+from mujoco_warp._src import forward, math, util_misc
 from mujoco_warp._src.types import DisableBit, mat66, vec6, vec10
 
 wp.set_module_options({"enable_backward": False})
@@ -17,6 +19,7 @@ class Blocks:
   """What the matrices of the free bodies are made of."""
 
   damper: bool
+  metric: bool  # whether `efm_diag` is added, and only the bodies with a number in `found` solved
   timestep: wp.array[float]
   body_dofadr: wp.array[int]
   body_freeadr: wp.array[int]
@@ -38,6 +41,8 @@ class Blocks:
   subtree_com: wp.array2d[wp.vec3]
   crb: wp.array2d[vec10]
   M: wp.array2d[float]
+  efm_diag: wp.array2d[float]
+  found: wp.array2d[float]
 
 
 @wp.func
@@ -65,6 +70,8 @@ def _solve_transposed(s: Blocks, g: wp.array2d[float], out: wp.array2d[float]):
   world, it = wp.tid()
   body = s.body_freeadr[it]
   d = s.body_dofadr[body]
+  if s.metric and wp.isnan(s.found[world, d]):
+    return
   h = s.timestep[world % s.timestep.shape[0]]
   a = mat66(0.0)
   for r in range(6):
@@ -75,6 +82,8 @@ def _solve_transposed(s: Blocks, g: wp.array2d[float], out: wp.array2d[float]):
       a[c, r] = s.M[world, start + k]
     if s.damper:
       a[r, r] = a[r, r] + h * _slope(s, world, d + r)
+    if s.metric:
+      a[r, r] = a[r, r] + s.efm_diag[world, d + r]
   crb = s.crb[world, body]
   inertia = wp.mat33(crb[0], crb[3], crb[4], crb[3], crb[1], crb[5], crb[4], crb[5], crb[2])
   arm = s.subtree_com[world, body] - s.xpos[world, body]
@@ -98,15 +107,62 @@ def _solve_transposed(s: Blocks, g: wp.array2d[float], out: wp.array2d[float]):
       out[world, d + r] = x[r]
 
 
-def solve_transposed(m: mjw.Model, d: mjw.Data, *, g: wp.array, out: wp.array) -> None:
-  """Overwrites the rows of the free bodies with the transposed solve of g."""
+def _blocks(m: mjw.Model, d: mjw.Data) -> Blocks:
   s = Blocks()
-  s.damper = not m.opt.disableflags & DisableBit.DAMPER
   s.timestep = m.opt.timestep
-  for name in "qvel xpos xmat subtree_com crb M".split():
+  for name in "qvel xpos xmat subtree_com crb M efm_diag".split():
     setattr(s, name, getattr(d, name))
   for name in Blocks.vars:
     if hasattr(m, name):
       setattr(s, name, getattr(m, name))
+  return s
+
+
+def solve_transposed(m: mjw.Model, d: mjw.Data, *, g: wp.array, out: wp.array) -> None:
+  """Overwrites the rows of the free bodies with the transposed solve of g."""
+  s = _blocks(m, d)
+  s.damper = not m.opt.disableflags & DisableBit.DAMPER
   dim = (d.nworld, m.body_freeadr.size)
   wp.launch(_solve_transposed, dim, inputs=[s, g], outputs=[out])
+
+
+@wp.kernel
+def _take(found: wp.array2d[float], out: wp.array2d[float]):
+  """Takes the numbers that are there."""
+  world, i = wp.tid()
+  if not wp.isnan(found[world, i]):
+    out[world, i] = found[world, i]
+
+
+class Decoupled:
+  """The free bodies of a discrete step that no row and no implicit tendon or actuator touches.
+
+  Args:
+    m: the model.
+    d: the workspace.
+
+  Attributes:
+    qacc: their accelerations after `find`, NaN elsewhere.
+  """
+
+  def __init__(self, m: mjw.Model, d: mjw.Data):
+    """See the class."""
+    self._m, self._d = m, d
+    self.qacc = wp.zeros((d.nworld, m.nv), dtype=float)
+    self._blocks = _blocks(m, d)
+    self._blocks.metric, self._blocks.found = True, self.qacc
+
+  def find(self) -> None:
+    """Looks which bodies these are; the smooth forces and the rows are there."""
+    self.qacc.fill_(np.nan)
+    forward._launch_discrete_free_gyro(self._m, self._d, self.qacc, self._d.qacc, False)
+
+  def accelerate(self) -> None:
+    """Gives them their accelerations."""
+    d = self._d
+    wp.launch(_take, self.qacc.shape, inputs=[self.qacc], outputs=[d.qacc])
+
+  def solve_transposed(self, g: wp.array, out: wp.array) -> None:
+    """Overwrites their rows with the transposed solve of g."""
+    dim = (self._d.nworld, self._m.body_freeadr.size)
+    wp.launch(_solve_transposed, dim, inputs=[self._blocks, g], outputs=[out])

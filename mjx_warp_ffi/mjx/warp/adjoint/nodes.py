@@ -109,6 +109,15 @@ class Nodes:
 
 
 @dataclasses.dataclass(frozen=True)
+class Carried:
+  """Nodes with the fields of some generalised velocities, `coords`, and how many there are."""
+
+  nodes: Nodes
+  coords: wp.array
+  count: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Topology:
   """The nodes of a model as numpy arrays, and the nodes of each depth."""
 
@@ -306,6 +315,7 @@ class Sweep:
     identity = wp.quat(1.0, 0.0, 0.0, 0.0)  # of the world, which no launch writes
     self.arrays["xquat"].fill_(identity)
     self.nodes = tape.struct(Nodes, **self.arrays)
+    self.carried = Carried(self.nodes, self.coords, fields.count)
     kernel = sweep_kernel(fields.count)
     for level in top.levels:
       nodes = wp.array(level, dtype=int, device=tape.device)

@@ -25,6 +25,35 @@ class Rates:
   fields: wp.array3d[float]  # (nfield, nworld, n)
 
 
+@wp.struct
+class Slopes:
+  """Derivatives of forces along lengths that a discrete step integrates implicitly, (nworld, n)."""
+
+  by_length: wp.array2d[float]
+  by_velocity: wp.array2d[float]
+
+
+@wp.func
+def not_positive(slope: float) -> float:
+  """The slope of a force that pulls back; others are not integrated implicitly."""
+  x = wp.float32(0.0)
+  if slope <= 0.0:
+    x = slope
+  return x
+
+
+@wp.func
+def further_force(metric: Slopes, world: int, i: int, h: float, v: float, a: float) -> float:
+  """The change of a force during the step, in which the length changes by h (v + h a)."""
+  return h * (metric.by_length[world, i] * (v + h * a) + metric.by_velocity[world, i] * a)
+
+
+@wp.func
+def implicit_mass(metric: Slopes, world: int, i: int, h: float) -> float:
+  """What the change of a force during the step adds to the inertia along a length."""
+  return -h * (h * metric.by_length[world, i] + metric.by_velocity[world, i])
+
+
 @wp.func
 def site_arm(sites: Sites, tree: Tree, nodes: Nodes, world: int, site: int) -> wp.vec3:
   """A site from the origin of its body, in world axes."""
@@ -41,3 +70,8 @@ def make_rates(tape, *, nfield: int, count: int) -> Rates:
     acceleration=tape.array(count),
     fields=tape.stack(nfield, count, dtype=float),
   )
+
+
+def make_slopes(tape, count: int) -> Slopes:
+  """Fresh arrays for the derivatives of the forces along `count` lengths."""
+  return tape.struct(Slopes, by_length=tape.array(count), by_velocity=tape.array(count))

@@ -4,139 +4,38 @@ A row's force is a function of its position, J qvel and J qacc, all read off the
 fields; which rows exist and which side of the force law holds stays as the solver left it.
 """
 
-import mujoco
 import warp as wp
-from mujoco_warp._src.constraint import _contact_kbimp
-from mujoco_warp._src.types import ConstraintState, ConstraintType, vec5, vec12
 
+from mjx_warp_ffi.mjx.warp.adjoint.law import (
+  EQUALITY,
+  FRICTION_DOF,
+  FRICTION_TENDON,
+  JOINT_EQUALITY,
+  LIMIT_JOINT,
+  LIMIT_TENDON,
+  QUADRATIC,
+  TENDON_EQUALITY,
+  TIE,
+  TOUCH,
+  Equalities,
+  JointRows,
+  Rows,
+  TendonRows,
+  bound,
+  friction_power,
+  make_joint_rows,
+  make_tendon_rows,
+  polynomial,
+  quadratic_power,
+)
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, State
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotation_vector, safe_length, unit_at, vec_at
 
-EQUALITY = int(ConstraintType.EQUALITY)
-FRICTION_DOF = int(ConstraintType.FRICTION_DOF)
-FRICTION_TENDON = int(ConstraintType.FRICTION_TENDON)
-LIMIT_JOINT = int(ConstraintType.LIMIT_JOINT)
-LIMIT_TENDON = int(ConstraintType.LIMIT_TENDON)
-QUADRATIC = int(ConstraintState.QUADRATIC)
-LINEARNEG = int(ConstraintState.LINEARNEG)
-LINEARPOS = int(ConstraintState.LINEARPOS)
-JOINT_EQUALITY = int(mujoco.mjtEq.mjEQ_JOINT)
-TENDON_EQUALITY = int(mujoco.mjtEq.mjEQ_TENDON)
-
-
-@wp.struct
-class Rows:
-  """The rows that MJWarp made, and the constants of their force law."""
-
-  flags: int
-  a: int  # where qacc stands in the fields
-  timestep: wp.array[float]
-  type: wp.array2d[int]
-  id: wp.array2d[int]
-  state: wp.array2d[int]
-  nefc: wp.array[int]
-
-
-@wp.struct
-class JointRows:
-  """Limits and friction of joints: model fields."""
-
-  jnt_type: wp.array[int]
-  jnt_qposadr: wp.array[int]
-  jnt_dofadr: wp.array[int]
-  jnt_solref: wp.array2d[wp.vec2]
-  jnt_solimp: wp.array2d[vec5]
-  jnt_range: wp.array2d[wp.vec2]
-  jnt_margin: wp.array2d[float]
-  dof_solref: wp.array2d[wp.vec2]
-  dof_solimp: wp.array2d[vec5]
-  dof_frictionloss: wp.array2d[float]
-  dof_invweight0: wp.array2d[float]
-  qpos0: wp.array2d[float]
-
-
-@wp.struct
-class TendonRows:
-  """Limits and friction of tendons: model fields."""
-
-  tendon_solref_lim: wp.array2d[wp.vec2]
-  tendon_solimp_lim: wp.array2d[vec5]
-  tendon_solref_fri: wp.array2d[wp.vec2]
-  tendon_solimp_fri: wp.array2d[vec5]
-  tendon_range: wp.array2d[wp.vec2]
-  tendon_margin: wp.array2d[float]
-  tendon_frictionloss: wp.array2d[float]
-  tendon_invweight0: wp.array2d[float]
-  tendon_length0: wp.array2d[float]
-
-
-@wp.struct
-class Equalities:
-  """Equality constraints: model fields."""
-
-  eq_type: wp.array[int]
-  eq_obj1id: wp.array[int]
-  eq_obj2id: wp.array[int]
-  eq_objtype: wp.array[int]
-  eq_solref: wp.array2d[wp.vec2]
-  eq_solimp: wp.array2d[vec5]
-  eq_data: wp.array2d[vec12]
-
-
-@wp.func
-def regularisation(invweight: float, imp: float) -> float:
-  """The stiffness D of a row."""
-  return 1.0 / wp.max(invweight * (1.0 - imp) / imp, 1.0e-15)
-
-
-@wp.func
-def quadratic_power(
-  rows: Rows,
-  world: int,
-  solref: wp.vec2,
-  solimp: vec5,
-  invweight: float,
-  pos: float,
-  pos_imp: float,
-  jv: float,
-  ja: float,
-  jw: float,
-) -> float:
-  """The power of a row with a quadratic cost; ja has Jdot qvel added to it where that counts."""
-  h = rows.timestep[world % rows.timestep.shape[0]]
-  kbi = _contact_kbimp(rows.flags, h, solref, solimp, pos_imp, False)
-  residual = ja + kbi[1] * jv + kbi[0] * kbi[2] * pos
-  return -regularisation(invweight, kbi[2]) * residual * jw
-
-
-@wp.func
-def friction_power(
-  rows: Rows,
-  world: int,
-  state: int,
-  solref: wp.vec2,
-  solimp: vec5,
-  invweight: float,
-  loss: float,
-  jv: float,
-  ja: float,
-  jw: float,
-) -> float:
-  """The power of a row of friction loss."""
-  p = wp.float32(0.0)
-  if state == LINEARNEG:
-    p = loss * jw
-  elif state == LINEARPOS:
-    p = -loss * jw
-  else:
-    p = quadratic_power(rows, world, solref, solimp, invweight, 0.0, 0.0, jv, ja, jw)
-  return p
-
 
 @wp.func
 def _limit_joint(
-  rows: Rows, joints: JointRows, state: State, coords: wp.array3d[float], world: int, j: int
+  rows: Rows, joints: JointRows, state: State, coords: wp.array3d[float], world: int, r: int, j: int
 ) -> float:
   """A limit of a joint."""
   i = joints.jnt_qposadr[j]
@@ -169,11 +68,13 @@ def _limit_joint(
   solref = joints.jnt_solref[world % joints.jnt_solref.shape[0], j]
   solimp = joints.jnt_solimp[world % joints.jnt_solimp.shape[0], j]
   weight = joints.dof_invweight0[world % joints.dof_invweight0.shape[0], d]
-  return quadratic_power(rows, world, solref, solimp, weight, pos, pos, jv, ja, jw)
+  return quadratic_power(rows, world, r, TOUCH, solref, solimp, weight, pos, jv, ja, jw)
 
 
 @wp.func
-def _limit_tendon(rows: Rows, tendons: TendonRows, rates: Rates, world: int, t: int) -> float:
+def _limit_tendon(
+  rows: Rows, tendons: TendonRows, rates: Rates, world: int, r: int, t: int
+) -> float:
   """A limit of a tendon."""
   limits = tendons.tendon_range[world % tendons.tendon_range.shape[0], t]
   lower = rates.length[world, t] - limits[0]
@@ -190,15 +91,7 @@ def _limit_tendon(rows: Rows, tendons: TendonRows, rates: Rates, world: int, t: 
   solref = tendons.tendon_solref_lim[world % tendons.tendon_solref_lim.shape[0], t]
   solimp = tendons.tendon_solimp_lim[world % tendons.tendon_solimp_lim.shape[0], t]
   weight = tendons.tendon_invweight0[world % tendons.tendon_invweight0.shape[0], t]
-  return quadratic_power(rows, world, solref, solimp, weight, pos, pos, jv, ja, jw)
-
-
-@wp.func
-def _polynomial(data: vec12, x: float):
-  """The quartic of an equality and its slope."""
-  y = data[0] + x * (data[1] + x * (data[2] + x * (data[3] + x * data[4])))
-  slope = data[1] + x * (2.0 * data[2] + x * (3.0 * data[3] + x * 4.0 * data[4]))
-  return y, slope
+  return quadratic_power(rows, world, r, TOUCH, solref, solimp, weight, pos, jv, ja, jw)
 
 
 @wp.func
@@ -209,6 +102,7 @@ def _equality_joint(
   state: State,
   coords: wp.array3d[float],
   world: int,
+  r: int,
   e: int,
 ) -> float:
   """Two joints tied by a polynomial, or one held."""
@@ -227,7 +121,7 @@ def _equality_joint(
   if j2 >= 0:
     i2 = joints.jnt_qposadr[j2]
     d2 = joints.jnt_dofadr[j2]
-    y, slope = _polynomial(data, state.qpos[world, i2] - joints.qpos0[row0, i2])
+    y, slope = polynomial(data, state.qpos[world, i2] - joints.qpos0[row0, i2])
     pos = pos - y
     jv = jv - slope * state.qvel[world, d2]
     ja = ja - slope * coords[rows.a, world, d2]
@@ -237,12 +131,12 @@ def _equality_joint(
     pos = pos - data[0]
   solref = equalities.eq_solref[world % equalities.eq_solref.shape[0], e]
   solimp = equalities.eq_solimp[world % equalities.eq_solimp.shape[0], e]
-  return quadratic_power(rows, world, solref, solimp, weight, pos, pos, jv, ja, jw)
+  return quadratic_power(rows, world, r, TIE, solref, solimp, weight, pos, jv, ja, jw)
 
 
 @wp.func
 def _equality_tendon(
-  rows: Rows, equalities: Equalities, tendons: TendonRows, rates: Rates, world: int, e: int
+  rows: Rows, equalities: Equalities, tendons: TendonRows, rates: Rates, world: int, r: int, e: int
 ) -> float:
   """Two tendons tied by a polynomial, or one held."""
   t1 = equalities.eq_obj1id[e]
@@ -256,7 +150,7 @@ def _equality_tendon(
   jw = rates.fields[0, world, t1]
   weight = tendons.tendon_invweight0[roww, t1]
   if t2 >= 0:
-    y, slope = _polynomial(data, rates.length[world, t2] - tendons.tendon_length0[row0, t2])
+    y, slope = polynomial(data, rates.length[world, t2] - tendons.tendon_length0[row0, t2])
     pos = pos - y
     jv = jv - slope * rates.velocity[world, t2]
     ja = ja - slope * rates.fields[rows.a, world, t2]
@@ -266,7 +160,7 @@ def _equality_tendon(
     pos = pos - data[0]
   solref = equalities.eq_solref[world % equalities.eq_solref.shape[0], e]
   solimp = equalities.eq_solimp[world % equalities.eq_solimp.shape[0], e]
-  return quadratic_power(rows, world, solref, solimp, weight, pos, pos, jv, ja, jw)
+  return quadratic_power(rows, world, r, TIE, solref, solimp, weight, pos, jv, ja, jw)
 
 
 @wp.kernel(module="unique")
@@ -286,7 +180,7 @@ def joint_row_power(
     k = rows.id[world, r]
     if kind == LIMIT_JOINT:
       if rows.state[world, r] == QUADRATIC:
-        p = _limit_joint(rows, joints, state, coords, world, k)
+        p = _limit_joint(rows, joints, state, coords, world, r, k)
     elif kind == FRICTION_DOF:
       solref = joints.dof_solref[world % joints.dof_solref.shape[0], k]
       solimp = joints.dof_solimp[world % joints.dof_solimp.shape[0], k]
@@ -295,11 +189,10 @@ def joint_row_power(
       jv = state.qvel[world, k]
       ja = coords[rows.a, world, k]
       jw = coords[0, world, k]
-      s = rows.state[world, r]
-      p = friction_power(rows, world, s, solref, solimp, weight, loss, jv, ja, jw)
+      p = friction_power(rows, world, r, solref, solimp, weight, loss, jv, ja, jw)
     elif kind == EQUALITY:
       if equalities.eq_type[k] == JOINT_EQUALITY:
-        p = _equality_joint(rows, equalities, joints, state, coords, world, k)
+        p = _equality_joint(rows, equalities, joints, state, coords, world, r, k)
   power[world, r] = p
 
 
@@ -319,7 +212,7 @@ def tendon_row_power(
     k = rows.id[world, r]
     if kind == LIMIT_TENDON:
       if rows.state[world, r] == QUADRATIC:
-        p = _limit_tendon(rows, tendons, rates, world, k)
+        p = _limit_tendon(rows, tendons, rates, world, r, k)
     elif kind == FRICTION_TENDON:
       solref = tendons.tendon_solref_fri[world % tendons.tendon_solref_fri.shape[0], k]
       solimp = tendons.tendon_solimp_fri[world % tendons.tendon_solimp_fri.shape[0], k]
@@ -328,49 +221,20 @@ def tendon_row_power(
       jv = rates.velocity[world, k]
       ja = rates.fields[rows.a, world, k]
       jw = rates.fields[0, world, k]
-      s = rows.state[world, r]
-      p = friction_power(rows, world, s, solref, solimp, weight, loss, jv, ja, jw)
+      p = friction_power(rows, world, r, solref, solimp, weight, loss, jv, ja, jw)
     elif kind == EQUALITY:
       if equalities.eq_type[k] == TENDON_EQUALITY:
-        p = _equality_tendon(rows, equalities, tendons, rates, world, k)
+        p = _equality_tendon(rows, equalities, tendons, rates, world, r, k)
   power[world, r] = p
-
-
-def make_rows(step) -> Rows:
-  """The rows of a `StageAdjoint`'s workspace."""
-  d = step.d
-  return step.tape.struct(
-    Rows,
-    flags=int(step.m.opt.disableflags),
-    a=step.fields.a,
-    timestep=step.leaf("opt.timestep"),
-    type=d.efc.type,
-    id=d.efc.id,
-    state=d.efc.state,
-    nefc=d.nefc,
-  )
-
-
-def make_equalities(step) -> Equalities:
-  """The equality constraints of a `StageAdjoint`."""
-  fixed = {f: getattr(step.m, f) for f in "eq_type eq_obj1id eq_obj2id eq_objtype".split()}
-  leaves = step.leaves("eq_solref", "eq_solimp", "eq_data")
-  return step.tape.struct(Equalities, **fixed, **leaves)
 
 
 def record(step, rows: Rows, *, equalities: Equalities) -> None:
   """Records limits, friction loss and equalities of joints and tendons of a `StageAdjoint`."""
-  tape, m, d = step.tape, step.m, step.d
-  fixed = {f: getattr(m, f) for f in ("jnt_type", "jnt_qposadr", "jnt_dofadr")}
-  names = [f"jnt_{f}" for f in "solref solimp range margin".split()]
-  names += [f"dof_{f}" for f in "solref solimp frictionloss invweight0".split()]
-  joints = tape.struct(JointRows, **fixed, **step.leaves(*names, "qpos0"))
-  bound = min(d.njmax, 6 * m.neq + m.nv + m.njnt + 2 * m.ntendon)
+  tape = step.tape
+  dim = (tape.nworld, bound(step))
+  joints = make_joint_rows(step)
   inputs = [rows, joints, equalities, step.state, step.sweep.coords]
-  tape.power(joint_row_power, (tape.nworld, bound), inputs=inputs)
-  if m.ntendon:
-    names = "solref_lim solimp_lim solref_fri solimp_fri range margin frictionloss".split()
-    names += ["invweight0", "length0"]
-    tendons = tape.struct(TendonRows, **step.leaves(*[f"tendon_{f}" for f in names]))
-    inputs = [rows, tendons, equalities, step.tendon_rates]
-    tape.power(tendon_row_power, (tape.nworld, bound), inputs=inputs)
+  tape.power(joint_row_power, dim, inputs=inputs)
+  if step.m.ntendon:
+    inputs = [rows, make_tendon_rows(step), equalities, step.tendon_rates]
+    tape.power(tendon_row_power, dim, inputs=inputs)

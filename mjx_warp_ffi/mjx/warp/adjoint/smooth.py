@@ -1,4 +1,4 @@
-"""The power of inertia, gravity, applied forces, springs and dampers on the virtual velocity w.
+"""The power of inertia, gravity, applied forces and dampers on the virtual velocity w.
 
 With y, z = qacc - qacc' of the second solve there is also y . M z, and for dampers -h y . B qacc'.
 """
@@ -9,20 +9,14 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src.types import DisableBit
 
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, Fields, Nodes, State, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Fields, Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
-  conj,
   magnitude,
   mul,
   point_acceleration,
   point_velocity,
-  quat_at,
   rotate,
-  rotation_vector,
-  safe_length,
-  unit_at,
   unrotate,
-  vec_at,
 )
 
 _PASSIVE = DisableBit.SPRING | DisableBit.DAMPER  # both off: no passive force at all
@@ -58,18 +52,6 @@ class Dofs:
   actuator_dampingpoly: wp.array2d[wp.vec2]
 
 
-@wp.struct
-class Springs:
-  """Springs of the joints: model fields."""
-
-  jnt_type: wp.array[int]
-  jnt_qposadr: wp.array[int]
-  jnt_dofadr: wp.array[int]
-  jnt_stiffness: wp.array2d[float]
-  jnt_stiffnesspoly: wp.array2d[wp.vec2]
-  qpos_spring: wp.array2d[float]
-
-
 @wp.func
 def _gyroscopic(om: wp.vec3, u: wp.vec3, r: wp.vec3, q: wp.quat, moments: wp.vec3):
   """The derivative, along the angular velocity u, of the force per mass and of the torque.
@@ -84,8 +66,12 @@ def _gyroscopic(om: wp.vec3, u: wp.vec3, r: wp.vec3, q: wp.quat, moments: wp.vec
 
 
 @functools.cache
-def gyroscopic_kernel(fields: Fields) -> wp.Kernel:
-  """The implicit gyroscopic force of free rigid bodies, a thread per world and body."""
+def gyroscopic_kernel(fields: Fields, *, discrete: bool) -> wp.Kernel:
+  """The implicit gyroscopic force of free rigid bodies, a thread per world and body.
+
+  In a discrete step it is that on qacc, of the bodies with a number in `decoupled`.
+  """
+  virtual = fields.w if discrete else fields.y
 
   @wp.kernel(module="unique")
   def gyroscopic_power(
@@ -93,11 +79,16 @@ def gyroscopic_kernel(fields: Fields) -> wp.Kernel:
     nodes: Nodes,
     inertia: Inertia,
     timestep: wp.array[float],
+    decoupled: wp.array2d[float],
     power: wp.array2d[float],
   ):
     world, b = wp.tid()
     root = tree.free_root[b]
     p = wp.float32(0.0)
+    if wp.static(discrete):
+      if root >= 0:
+        if wp.isnan(decoupled[world, tree.dofadr[root]]):
+          root = -1
     if root >= 0:
       n = tree.of_body[b]
       q = nodes.xquat[world, n]
@@ -106,10 +97,11 @@ def gyroscopic_kernel(fields: Fields) -> wp.Kernel:
       c = rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
       qi = mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
       fa = nodes.fields[wp.static(fields.a), world, n]
-      fz = nodes.fields[wp.static(fields.z), world, n]
-      fy = nodes.fields[wp.static(fields.y), world, n]
+      fy = nodes.fields[wp.static(virtual), world, n]
       om = wp.spatial_top(nodes.vel[world, n])
-      u = wp.spatial_top(fa) - wp.spatial_top(fz)
+      u = wp.spatial_top(fa)
+      if wp.static(not discrete):
+        u = u - wp.spatial_top(nodes.fields[wp.static(fields.z), world, n])
       r = nodes.xpos[world, n] + c - nodes.xpos[world, root]
       force, torque = _gyroscopic(om, u, r, qi, moments)
       p = mass * wp.dot(force, point_velocity(fy, c))
@@ -133,6 +125,19 @@ def _inertia(
   turn = wp.cw_mul(moments, unrotate(qi, wp.spatial_top(f1)))
   along = mass * wp.dot(point_velocity(f0, c), point_velocity(f1, c))
   return along + wp.dot(unrotate(qi, wp.spatial_top(f0)), turn)
+
+
+@wp.func
+def kinetic(tree: Tree, nodes: Nodes, inertia: Inertia, world: int, b: int, f: int) -> float:
+  """Twice the kinetic energy of a body in a field."""
+  n = tree.of_body[b]
+  q = nodes.xquat[world, n]
+  mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
+  moments = inertia.body_inertia[world % inertia.body_inertia.shape[0], b]
+  c = rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
+  qi = mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
+  v = nodes.fields[f, world, n]
+  return _inertia(v, v, c, qi, mass, moments)
 
 
 @functools.cache
@@ -192,7 +197,7 @@ def body_kernel(fields: Fields, *, gravity: bool, gravcomp: bool) -> wp.Kernel:
 
 
 @functools.cache
-def dof_kernel(fields: Fields, *, damper: bool, actuators: bool) -> wp.Kernel:
+def dof_kernel(fields: Fields, *, damper: bool, actuators: bool, discrete: bool) -> wp.Kernel:
   """Applied forces, armatures and dampers, a thread per world and dof."""
 
   @wp.kernel(module="unique")
@@ -209,7 +214,7 @@ def dof_kernel(fields: Fields, *, damper: bool, actuators: bool) -> wp.Kernel:
     poly = dofs.dof_dampingpoly[world % dofs.dof_dampingpoly.shape[0], i]
     if wp.static(actuators):
       j = dofs.dof_jntid[i]
-      extra, extrapoly, extramass = _from_actuators(dofs, world, j)
+      extra, extrapoly, extramass = from_actuators(dofs, world, j)
       armature = armature + extramass
       damping = damping + extra
       poly = poly + extrapoly
@@ -221,6 +226,11 @@ def dof_kernel(fields: Fields, *, damper: bool, actuators: bool) -> wp.Kernel:
     if wp.static(damper):
       drag = v * (damping + s * (poly[0] + s * poly[1]))
       p = p - drag * coords[wp.static(fields.p), world, i]
+      if wp.static(discrete):
+        rise = damping + s * (2.0 * poly[0] + s * 3.0 * poly[1])
+        if rise >= 0.0:
+          step = dofs.timestep[world % dofs.timestep.shape[0]]
+          p = p - step * rise * a * coords[wp.static(fields.w), world, i]
     if wp.static(fields.n >= 0):
       p = p + armature * a * coords[wp.static(fields.n), world, i]
     if wp.static(fields.y >= 0):
@@ -237,7 +247,7 @@ def dof_kernel(fields: Fields, *, damper: bool, actuators: bool) -> wp.Kernel:
 
 
 @wp.func
-def _from_actuators(dofs: Dofs, world: int, j: int):
+def from_actuators(dofs: Dofs, world: int, j: int):
   """Damping, its polynomial and armature that actuators add to the dofs of a joint."""
   damping = 0.0
   poly = wp.vec2(0.0)
@@ -250,46 +260,6 @@ def _from_actuators(dofs: Dofs, world: int, j: int):
     poly = g2 * dofs.actuator_dampingpoly[world % dofs.actuator_dampingpoly.shape[0], u]
     armature = g2 * dofs.actuator_armature[world % dofs.actuator_armature.shape[0], u]
   return damping, poly, armature
-
-
-@wp.func
-def _stiffness(springs: Springs, world: int, j: int, x: float) -> float:
-  """The stiffness of a joint's spring at the displacement x."""
-  poly = springs.jnt_stiffnesspoly[world % springs.jnt_stiffnesspoly.shape[0], j]
-  k = springs.jnt_stiffness[world % springs.jnt_stiffness.shape[0], j]
-  return k + x * (poly[0] + x * poly[1])
-
-
-@wp.kernel(module="unique")
-def spring_power(
-  springs: Springs,
-  qpos: wp.array2d[float],
-  coords: wp.array3d[float],
-  field: int,
-  power: wp.array2d[float],
-):
-  """Springs of the joints, a thread per world and joint; field: of passive forces."""
-  world, j = wp.tid()
-  kind = springs.jnt_type[j]
-  i = springs.jnt_qposadr[j]
-  d = springs.jnt_dofadr[j]
-  w = coords[field]
-  row = world % springs.qpos_spring.shape[0]
-  p = 0.0
-  if kind == FREE:
-    x = vec_at(qpos, world, i) - vec_at(springs.qpos_spring, row, i)
-    p = -_stiffness(springs, world, j, safe_length(x)) * wp.dot(x, vec_at(w, world, d))
-    i = i + 3
-    d = d + 3
-  if kind == FREE or kind == BALL:
-    rest = quat_at(springs.qpos_spring, row, i)
-    turn = rotation_vector(mul(conj(rest), unit_at(qpos, world, i)))
-    k = _stiffness(springs, world, j, safe_length(turn))
-    p = p - k * wp.dot(turn, vec_at(w, world, d))
-  else:
-    x1 = qpos[world, i] - springs.qpos_spring[row, i]
-    p = -_stiffness(springs, world, j, x1) * x1 * w[world, d]
-  power[world, j] = p
 
 
 def record(step) -> None:
@@ -305,22 +275,18 @@ def record(step) -> None:
   kernel = body_kernel(step.fields, gravity=not flags & DisableBit.GRAVITY, gravcomp=passive)
   inputs = [step.sweep.tree, step.sweep.nodes, inertia, x["xfrc_applied"]]
   tape.power(kernel, (tape.nworld, m.nbody - 1), inputs=inputs)
-  if step.implicitfast and m.body_freeadr.size:
-    inputs = [step.sweep.tree, step.sweep.nodes, inertia, step.leaf("opt.timestep")]
-    tape.power(gyroscopic_kernel(step.fields), (tape.nworld, m.nbody), inputs=inputs)
+  if (step.implicitfast or step.discrete) and m.body_freeadr.size:
+    decoupled = step.newton.decoupled.qacc if step.discrete else step.d.qacc
+    inputs = [step.sweep.tree, step.sweep.nodes, inertia, step.leaf("opt.timestep"), decoupled]
+    kernel = gyroscopic_kernel(step.fields, discrete=step.discrete)
+    tape.power(kernel, (tape.nworld, m.nbody), inputs=inputs)
   names = ["dof_armature", "dof_damping", "dof_dampingpoly", "actuator_gear"]
   names += ["actuator_armature", "actuator_damping", "actuator_dampingpoly", "opt.timestep"]
   ints = {f: getattr(m, f) for f in ("dof_jntid", "jnt_actuatorid")}
   ints |= {f: getattr(m, f) for f in ("actuator_trntype", "actuator_trnid")}
-  dofs = tape.struct(Dofs, **step.leaves(*names), **ints)
+  dofs = step.dofs = tape.struct(Dofs, **step.leaves(*names), **ints)
   actuators = bool(np.any(m.jnt_actuatorid.numpy() >= 0))
   damper = passive and not flags & DisableBit.DAMPER
-  kernel = dof_kernel(step.fields, damper=damper, actuators=actuators)
+  kernel = dof_kernel(step.fields, damper=damper, actuators=actuators, discrete=step.discrete)
   inputs = [dofs, step.state, x["qfrc_applied"], step.sweep.coords]
   tape.power(kernel, (tape.nworld, m.nv), inputs=inputs)
-  if passive and not flags & DisableBit.SPRING:
-    ints = {f: getattr(m, f) for f in ("jnt_type", "jnt_qposadr", "jnt_dofadr")}
-    names = ["jnt_stiffness", "jnt_stiffnesspoly", "qpos_spring"]
-    springs = tape.struct(Springs, **step.leaves(*names), **ints)
-    inputs = [springs, x["qpos"], step.sweep.coords, step.fields.p]
-    tape.power(spring_power, (tape.nworld, m.njnt), inputs=inputs)

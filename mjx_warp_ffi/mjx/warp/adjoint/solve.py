@@ -37,14 +37,19 @@ def implicitfast(m: mjw.Model) -> bool:
   return m.opt.integrator == IntegratorType.IMPLICITFAST and (m.opt.disableflags & off) != off
 
 
+def discrete(m: mjw.Model) -> bool:
+  """Whether the acceleration is that of the discrete step: forces at its end, in M's place H."""
+  return m.opt.integrator == IntegratorType.DISCRETE
+
+
 def may_be_off(m: mjw.Model) -> bool:
   """Whether the forward solve may give another acceleration than that of the state.
 
   It does where it stops before it has converged, and for connects and welds: MJWarp takes their
-  Jdot qvel from the velocities of the step before.
+  Jdot qvel from the velocities of the step before. The discrete step may be solved iteratively.
   """
   welds = m.eq_connect_adr.size + m.eq_wld_adr.size > 0
-  return welds or m.opt.solver != SolverType.NEWTON or m.opt.iterations < _ENOUGH
+  return welds or discrete(m) or m.opt.solver != SolverType.NEWTON or m.opt.iterations < _ENOUGH
 
 
 class Implicit:
@@ -107,12 +112,13 @@ class Newton:
 
   The order of calls: `begin` at the acceleration that the forward solve gave, `solve` for any
   number of right-hand sides, `polish`, which moves d.qacc, and `solve_again` for the worlds whose
-  active set it changed. Without rows H is the mass matrix, and all but `solve` do nothing.
+  active set it changed. Without rows H is the mass matrix, and all but `solve` do nothing. That of
+  the discrete step has the stiffnesses and dampers that it integrates, and rows or not.
 
   Args:
     m: the model.
     d: the workspace; its position, velocity and smooth force stages are up to date when used.
-    rows: whether constraint rows can exist.
+    rows: whether H is another matrix than M: constraint rows can exist, or the step is discrete.
     polish: whether to take the Newton step; without it the smooth forces need not be there.
   """
 
@@ -134,11 +140,16 @@ class Newton:
     # the right-hand side, and the solver's own routine assembles and factors H for it.
     efc = dataclasses.replace(d.efc, Ma=self._rhs)
     self._d = dataclasses.replace(d, efc=efc, qfrc_smooth=zero, qfrc_constraint=zero)
+    self.decoupled = None
+    if discrete(m) and m.body_freeadr.size:
+      self.decoupled = free_body.Decoupled(m, d)
 
   def begin(self) -> None:
     """Assembles H and finds the Newton step of d.qacc; d.efc.Ma is M qacc afterwards."""
     if self.rows:
       solver.init_context(self.m, self.d, self.context, grad=self._polish)
+      if self.decoupled:
+        self.decoupled.find()
     if self.rows and self._polish:
       wp.copy(self._step, self.context.search)
       wp.copy(self._state, self.d.efc.state)
@@ -157,6 +168,8 @@ class Newton:
     else:
       solver._update_gradient(m, self._d, self.context)
     wp.launch(negate, dim, inputs=[self.context.search], outputs=[out])
+    if self.decoupled:
+      self.decoupled.solve_transposed(self._rhs, out)
 
   def polish(self) -> None:
     """Takes the Newton step, and finds the active set and the forces there."""
@@ -164,6 +177,8 @@ class Newton:
       return
     m, d = self.m, self.d
     wp.launch(add, (d.nworld, m.nv), inputs=[d.qacc, self._step], outputs=[d.qacc])
+    if self.decoupled:
+      self.decoupled.accelerate()
     solver.init_context(m, d, self.context, grad=False)
 
   def solve_again(self, out: wp.array) -> None:
@@ -176,6 +191,8 @@ class Newton:
     solver._update_gradient(m, self._d, self.context)
     inputs = [self.context.done, self.context.search]
     wp.launch(_negate_where, (d.nworld, m.nv), inputs=inputs, outputs=[out])
+    if self.decoupled:
+      self.decoupled.solve_transposed(self._rhs, out)
 
 
 @wp.kernel(enable_backward=False)

@@ -19,13 +19,17 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   force_sensors,
   forces,
   integrate,
+  law,
+  metric,
   nodes,
   outputs,
   rates,
+  rescale,
   rows,
   sensors,
   smooth,
   solve,
+  springs,
   supported,
   tendons,
   transmissions,
@@ -96,21 +100,25 @@ class StageAdjoint:
 
   def _allocate(self) -> None:
     m, d = self.m, self.d
-    has_rows = supported.has_rows(m, d)
+    has_rows = self._has_rows = supported.has_rows(m, d)
     self.geometry = supported.contact_geometry(self.mjm, m, d=d) if has_rows else None
     self._has_welds = has_rows and m.eq_connect_adr.size + m.eq_wld_adr.size > 0
     second = self.integrate and solve.has_second_solve(m)
     self.implicitfast = second and solve.implicitfast(m)
+    self.discrete = solve.discrete(m)
+    if self.discrete and d.njmax == 0:
+      supported.refuse(["integrator DISCRETE without room for constraint rows (njmax=0)"])
     masked = bool(m.jnt_actfrclimited.numpy().any())
     self.fields = nodes.make_fields(
       second=second,
-      acceleration=has_rows or self.implicitfast,
+      acceleration=has_rows or self.implicitfast or self.discrete,
       masked=masked,
       forces=self._reports_forces(),
     )
     self._needs_forces = self._polish or self.implicitfast or self._has_welds or masked
+    self._needs_forces |= self.discrete
     self._needs_forces |= self.senses_forces
-    self.newton = solve.Newton(m, d, rows=has_rows, polish=self._polish)
+    self.newton = solve.Newton(m, d, rows=has_rows or self.discrete, polish=self._polish)
     self.implicit = solve.Implicit(m, d) if second else None
     self.inputs = {name: self.tape.twin(getattr(d, name)) for name in STATE}
     for name in self.wrt:
@@ -180,13 +188,19 @@ class StageAdjoint:
     smooth.record(self)
     names = ("site_pos", "site_quat")
     self.sites = tape.struct(rates.Sites, site_bodyid=self.m.site_bodyid, **self.leaves(*names))
+    self.springs = springs.record(self)
+    self.metric = metric.Metric(self)
     self.tendon_rates = tendons.record(self)
     self.actuator_rates = None
     if self.m.nactuator and not self.m.opt.disableflags & DisableBit.ACTUATION:
-      self.actuator_rates = transmissions.record(self, self.tendon_rates)
+      over = self.sweep.carried
+      self.actuator_rates = transmissions.find_rates(self, over, tendons=self.tendon_rates)
       actuators.record(self, self.actuator_rates)
-    if self.newton.rows:
-      made, equalities = rows.make_rows(self), rows.make_equalities(self)
+    if self._has_rows:
+      if self.discrete:
+        self.metric.record(self)
+      made, equalities = law.make_rows(self), law.make_equalities(self)
+      rescale.record(self, made, equalities=equalities)
       rows.record(self, made, equalities=equalities)
       if self._has_welds:
         welds.record(self, made, equalities=equalities)

@@ -48,7 +48,7 @@ PARAMETERS = frozenset(
 Words = dict[str, list[int]]  # model fields, and the places of floats in one row of each
 
 _MESSAGE = "no analytic gradient for: {}. Differences have one: gradient='fd'"
-_INTEGRATORS = (IntegratorType.EULER, IntegratorType.IMPLICITFAST, IntegratorType.RK4)
+_REFUSED = (IntegratorType.IMPLICIT,)
 
 
 # What MJWarp keeps of a parameter, where that is another function of it.
@@ -84,10 +84,16 @@ def contact_geometry(mjm: mujoco.MjModel, m: mjw.Model, *, d: mjw.Data) -> Conta
   return geometry
 
 
+def refuse(found: list[str]) -> None:
+  """Raises NotImplementedError if there is something without a rule, by its name."""
+  if found:
+    raise NotImplementedError(_MESSAGE.format(", ".join(found)))
+
+
 def _features(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   """Names of the features of a model that have no rule."""
   integrator = IntegratorType(m.opt.integrator)
-  if integrator not in _INTEGRATORS:
+  if integrator in _REFUSED:
     yield f"integrator {integrator.name}"
   if m.opt.enableflags & EnableBit.SLEEP:
     yield "sleeping"
@@ -237,7 +243,8 @@ def check(
   split = sorted({"qfrc_passive", "qfrc_actuator"} & set(outputs))
   if split and np.any(mjm.jnt_actgravcomp):
     found.append(f"{' and '.join(split)} of joints with actuatorgravcomp")
+  if m.opt.integrator == IntegratorType.DISCRETE and "qfrc_constraint" in outputs:
+    found.append("qfrc_constraint with the integrator discrete")
   if "sensordata" in outputs:
     found += sensors.unsupported(mjm)
-  if found:
-    raise NotImplementedError(_MESSAGE.format(", ".join(found)))
+  refuse(found)

@@ -11,8 +11,16 @@ import warp as wp
 from mujoco_warp._src.types import DisableBit
 
 from mjx_warp_ffi.mjx.warp.adjoint import wraps
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import Fields, Nodes, State, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, Sites, make_rates, site_arm
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Carried, Fields, Nodes, State, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.rates import (
+  Rates,
+  Sites,
+  Slopes,
+  further_force,
+  make_rates,
+  not_positive,
+  site_arm,
+)
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   magnitude,
   point_acceleration,
@@ -141,37 +149,80 @@ def tendon_kernel(nfield: int) -> wp.Kernel:
   return tendon
 
 
+@wp.func
+def _spring(tendons: Tendons, rates: Rates, world: int, t: int):
+  """The force of the spring of a tendon, and its derivative by the length."""
+  rest = tendons.tendon_lengthspring[world % tendons.tendon_lengthspring.shape[0], t]
+  poly = tendons.tendon_stiffnesspoly[world % tendons.tendon_stiffnesspoly.shape[0], t]
+  length = rates.length[world, t]
+  x = wp.float32(0.0)
+  slack = wp.float32(0.0)
+  if length > rest[1]:
+    x = length - rest[1]
+  elif length < rest[0]:
+    x = length - rest[0]
+  else:
+    slack = 1.0
+  k = tendons.tendon_stiffness[world % tendons.tendon_stiffness.shape[0], t]
+  slope = (slack - 1.0) * (k + x * (2.0 * poly[0] + x * 3.0 * poly[1]))
+  return -x * (k + x * (poly[0] + x * poly[1])), slope
+
+
+@wp.func
+def _damper(tendons: Tendons, rates: Rates, world: int, t: int):
+  """The force of the damper of a tendon, and its derivative by the velocity."""
+  damping = tendons.tendon_damping[world % tendons.tendon_damping.shape[0], t]
+  poly = tendons.tendon_dampingpoly[world % tendons.tendon_dampingpoly.shape[0], t]
+  v = rates.velocity[world, t]
+  s = magnitude(v)
+  force = -v * (damping + s * (poly[0] + s * poly[1]))
+  return force, -(damping + s * (2.0 * poly[0] + s * 3.0 * poly[1]))
+
+
 @functools.cache
-def tendon_power_kernel(fields: Fields, *, spring: bool, damper: bool, implicit: bool) -> wp.Kernel:
+def tendon_metric_kernel(*, spring: bool, damper: bool) -> wp.Kernel:
+  """What a discrete step integrates implicitly, a thread per world and tendon."""
+
+  @wp.kernel(module="unique")
+  def tendon_metric(tendons: Tendons, rates: Rates, out: Slopes):
+    world, t = wp.tid()
+    if wp.static(spring):
+      spring_force, k = _spring(tendons, rates, world, t)
+      out.by_length[world, t] = not_positive(k)
+    if wp.static(damper):
+      damper_force, b = _damper(tendons, rates, world, t)
+      out.by_velocity[world, t] = not_positive(b)
+
+  return tendon_metric
+
+
+@functools.cache
+def tendon_power_kernel(
+  fields: Fields, *, spring: bool, damper: bool, implicit: bool, discrete: bool
+) -> wp.Kernel:
   """Springs, dampers and armatures, a thread per world and tendon."""
 
   @wp.kernel(module="unique")
-  def tendon_power(tendons: Tendons, rates: Rates, power: wp.array2d[float]):
+  def tendon_power(tendons: Tendons, rates: Rates, metric: Slopes, power: wp.array2d[float]):
     world, t = wp.tid()
     f = wp.float32(0.0)
     if wp.static(spring):
-      rest = tendons.tendon_lengthspring[world % tendons.tendon_lengthspring.shape[0], t]
-      poly = tendons.tendon_stiffnesspoly[world % tendons.tendon_stiffnesspoly.shape[0], t]
-      length = rates.length[world, t]
-      x = wp.float32(0.0)
-      if length > rest[1]:
-        x = length - rest[1]
-      elif length < rest[0]:
-        x = length - rest[0]
-      k = tendons.tendon_stiffness[world % tendons.tendon_stiffness.shape[0], t]
-      f = -x * (k + x * (poly[0] + x * poly[1]))
+      force, by_length = _spring(tendons, rates, world, t)
+      f = force
     armature = tendons.tendon_armature[world % tendons.tendon_armature.shape[0], t]
     inertial = armature * rates.acceleration[world, t]
     slope = wp.float32(0.0)
     if wp.static(damper):
-      damping = tendons.tendon_damping[world % tendons.tendon_damping.shape[0], t]
-      dpoly = tendons.tendon_dampingpoly[world % tendons.tendon_dampingpoly.shape[0], t]
-      v = rates.velocity[world, t]
-      s = magnitude(v)
-      f = f - v * (damping + s * (dpoly[0] + s * dpoly[1]))
-      slope = damping + s * (2.0 * dpoly[0] + s * 3.0 * dpoly[1])
+      drag, by_velocity = _damper(tendons, rates, world, t)
+      f = f + drag
+      slope = by_velocity
     p = f * rates.fields[wp.static(fields.p), world, t]
     p = p - inertial * rates.fields[wp.static(fields.i), world, t]
+    h = tendons.timestep[world % tendons.timestep.shape[0]]
+    if wp.static(discrete):
+      v = rates.velocity[world, t]
+      further = further_force(metric, world, t, h, v, rates.fields[wp.static(fields.a), world, t])
+      p = p + further * rates.fields[wp.static(fields.w), world, t]
     if wp.static(fields.n >= 0):
       a = rates.fields[wp.static(fields.a), world, t]
       p = p + armature * a * rates.fields[wp.static(fields.n), world, t]
@@ -180,8 +231,7 @@ def tendon_power_kernel(fields: Fields, *, spring: bool, damper: bool, implicit:
       z = rates.fields[wp.static(fields.z), world, t]
       p = p + armature * y * z
       if wp.static(implicit):
-        h = tendons.timestep[world % tendons.timestep.shape[0]]
-        p = p - h * slope * y * (rates.fields[wp.static(fields.a), world, t] - z)
+        p = p + h * slope * y * (rates.fields[wp.static(fields.a), world, t] - z)
     power[world, t] = p
 
   return tendon_power
@@ -223,35 +273,42 @@ def _paths(m) -> tuple[dict, dict]:
   return segments, paths
 
 
-def record(step) -> "Rates | None":
-  """Records the tendons of a `StageAdjoint`; their rates, None without tendons."""
-  tape, m, sweep = step.tape, step.m, step.sweep
-  if not m.ntendon:
-    return None
-  nfield, world = sweep.fields.count, tape.nworld
+def find_rates(step, over: Carried) -> Rates:
+  """Records the lengths of the tendons of a `StageAdjoint`, with rates along the velocities."""
+  tape, m, world = step.tape, step.m, step.tape.nworld
   segments, paths = _paths(m)
   count = len(segments["site0"])
-  pieces = make_rates(tape, nfield=nfield, count=max(count + m.wrap_geom_adr.size, 1))
+  pieces = make_rates(tape, nfield=over.count, count=max(count + m.wrap_geom_adr.size, 1))
   if count:
     arrays = {k: step.constant(x) for k, x in segments.items()}
-    inputs = [sweep.tree, sweep.nodes, step.sites, tape.struct(Segments, **arrays), pieces]
-    tape.launch(segment_kernel(nfield), (world, count), inputs=inputs, outputs=[])
+    inputs = [step.sweep.tree, over.nodes, step.sites, tape.struct(Segments, **arrays), pieces]
+    tape.launch(segment_kernel(over.count), (world, count), inputs=inputs, outputs=[])
   if m.wrap_geom_adr.size:
-    wraps.record(step, pieces, first=count)
+    wraps.record(step, over, pieces=pieces, first=count)
   arrays = {k: step.constant(x) for k, x in paths.items()}
   adrs = dict(jnt_qposadr=m.jnt_qposadr, jnt_dofadr=m.jnt_dofadr)
-  rates = make_rates(tape, nfield=nfield, count=m.ntendon)
-  inputs = [tape.struct(Paths, **arrays, **adrs), step.state, sweep.coords, pieces, rates]
-  tape.launch(tendon_kernel(nfield), (world, m.ntendon), inputs=inputs, outputs=[])
+  rates = make_rates(tape, nfield=over.count, count=m.ntendon)
+  inputs = [tape.struct(Paths, **arrays, **adrs), step.state, over.coords, pieces, rates]
+  tape.launch(tendon_kernel(over.count), (world, m.ntendon), inputs=inputs, outputs=[])
+  return rates
+
+
+def record(step) -> "Rates | None":
+  """Records the tendons of a `StageAdjoint`; their rates, None without tendons."""
+  tape, m = step.tape, step.m
+  if not m.ntendon:
+    return None
+  rates = find_rates(step, step.sweep.carried)
   names = [f"tendon_{x}" for x in "stiffness stiffnesspoly lengthspring damping".split()]
   names += ["tendon_dampingpoly", "tendon_armature", "opt.timestep"]
   tendons = tape.struct(Tendons, **step.leaves(*names))
-  flags = m.opt.disableflags
-  kernel = tendon_power_kernel(
-    sweep.fields,
-    spring=not flags & DisableBit.SPRING,
-    damper=not flags & DisableBit.DAMPER,
-    implicit=step.implicitfast,
-  )
-  tape.power(kernel, (world, m.ntendon), inputs=[tendons, rates])
+  flags, dim = m.opt.disableflags, (tape.nworld, m.ntendon)
+  options = dict(spring=not flags & DisableBit.SPRING, damper=not flags & DisableBit.DAMPER)
+  metric = step.metric.tendons
+  if step.discrete:
+    kernel = tendon_metric_kernel(**options)
+    tape.launch(kernel, dim, inputs=[tendons, rates, metric], outputs=[])
+  options |= dict(implicit=step.implicitfast, discrete=step.discrete)
+  kernel = tendon_power_kernel(step.fields, **options)
+  tape.power(kernel, dim, inputs=[tendons, rates, metric])
   return rates

@@ -12,7 +12,15 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src.types import TrnType
 
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, Nodes, State, Topology, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import (
+  BALL,
+  FREE,
+  Carried,
+  Nodes,
+  State,
+  Topology,
+  Tree,
+)
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, Sites, make_rates, site_arm
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
@@ -261,10 +269,9 @@ def _common_nodes(mjm: mujoco.MjModel, top: Topology) -> np.ndarray:
   return out
 
 
-def record(step, tendons: "Rates | None") -> Rates:
-  """Records the transmissions of a `StageAdjoint` and gives their rates."""
+def find_rates(step, over: Carried, *, tendons: "Rates | None") -> Rates:
+  """Records the transmissions of a `StageAdjoint`, with rates along the velocities."""
   tape, m, sweep = step.tape, step.m, step.sweep
-  nfield, count = sweep.fields.count, m.nactuator
   t = tape.struct(
     Transmissions,
     trntype=m.actuator_trntype,
@@ -275,12 +282,13 @@ def record(step, tendons: "Rates | None") -> Rates:
     jnt_dofadr=m.jnt_dofadr,
     **step.leaves("actuator_gear", "actuator_cranklength"),
   )
-  rates = make_rates(tape, nfield=nfield, count=count)
-  inputs = [t, step.state, sweep.coords, tendons or make_rates(tape, nfield=nfield, count=1), rates]
-  tape.launch(joint_kernel(nfield), (tape.nworld, count), inputs=inputs, outputs=[])
+  rates = make_rates(tape, nfield=over.count, count=m.nactuator)
+  tendons = tendons or make_rates(tape, nfield=over.count, count=1)
+  inputs = [t, step.state, over.coords, tendons, rates]
+  tape.launch(joint_kernel(over.count), (tape.nworld, m.nactuator), inputs=inputs, outputs=[])
   kinds = m.actuator_trntype.numpy()
   which = np.flatnonzero((kinds == SITE) | (kinds == CRANK))
   if len(which):
-    inputs = [t, step.constant(which), sweep.tree, sweep.nodes, step.sites, rates]
-    tape.launch(site_kernel(nfield), (tape.nworld, len(which)), inputs=inputs, outputs=[])
+    inputs = [t, step.constant(which), sweep.tree, over.nodes, step.sites, rates]
+    tape.launch(site_kernel(over.count), (tape.nworld, len(which)), inputs=inputs, outputs=[])
   return rates

@@ -1,18 +1,17 @@
 """The power of connect and weld equalities.
 
 Their reference acceleration has Jdot qvel in it, so the rows see the true acceleration of the two
-points; that is the field `acc`, while J qacc itself never enters alone.
+points; that is the field `acc`, while J qacc itself enters alone only in a discrete step.
 """
 
 import mujoco
 import numpy as np
 import warp as wp
-from mujoco_warp._src.constraint import _contact_kbimp
 from mujoco_warp._src.types import vec12
 
+from mjx_warp_ffi.mjx.warp.adjoint.law import EQUALITY, TIE, Equalities, Rows, row_law, stiffness
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Sites
-from mjx_warp_ffi.mjx.warp.adjoint.rows import EQUALITY, Equalities, Rows, regularisation
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
   imag,
@@ -43,7 +42,7 @@ def _arm(q: wp.quat, data: vec12, i: int) -> wp.vec3:
 
 
 @wp.func
-def _ends(
+def ends(
   equalities: Equalities, tree: Tree, nodes: Nodes, sites: Sites, world: int, e: int, k: int
 ):
   """The body, node, arm and orientation of end k of an equality."""
@@ -93,12 +92,72 @@ def _rotation_residual(
 
 
 @wp.func
-def _rotation_rate(
+def rotation_rate(
   f0: wp.spatial_vector, f1: wp.spatial_vector, q0: wp.quat, q1: wp.quat, scale: float
 ) -> wp.vec3:
   """The rate of scale * imag(conj(q1) q0) along a velocity field."""
   dom = pure(wp.spatial_top(f0) - wp.spatial_top(f1))
   return 0.5 * scale * imag(mul(mul(conj(q1), dom), q0))
+
+
+@wp.func
+def _stiffnesses(rows: Rows, world: int, r: int, weight: float, law: wp.vec4) -> wp.vec3:
+  """The stiffnesses D of three rows."""
+  d = wp.vec3(stiffness(rows, weight, law, 0.0, 1.0))
+  if rows.discrete:
+    d = wp.vec3(
+      stiffness(rows, weight, law, rows.mass[world, r], rows.metric[world, r]),
+      stiffness(rows, weight, law, rows.mass[world, r + 1], rows.metric[world, r + 1]),
+      stiffness(rows, weight, law, rows.mass[world, r + 2], rows.metric[world, r + 2]),
+    )
+  return d
+
+
+@wp.func
+def _acceleration(
+  rows: Rows,
+  nodes: Nodes,
+  world: int,
+  n0: int,
+  n1: int,
+  arm0: wp.vec3,
+  arm1: wp.vec3,
+  law: wp.vec4,
+) -> wp.vec3:
+  """The relative acceleration of both points, of which Jdot qvel is the reference's."""
+  om0 = wp.spatial_top(nodes.vel[world, n0])
+  om1 = wp.spatial_top(nodes.vel[world, n1])
+  acc = point_acceleration(nodes.acc[world, n0], om0, arm0)
+  acc = acc - point_acceleration(nodes.acc[world, n1], om1, arm1)
+  if rows.discrete:
+    qacc = point_velocity(nodes.fields[rows.a, world, n0], arm0)
+    qacc = qacc - point_velocity(nodes.fields[rows.a, world, n1], arm1)
+    acc = qacc + (acc - qacc) / law[3]
+  return acc
+
+
+@wp.func
+def _turn_acceleration(
+  rows: Rows,
+  nodes: Nodes,
+  world: int,
+  n0: int,
+  n1: int,
+  q0: wp.quat,
+  q1: wp.quat,
+  scale: float,
+  law: wp.vec4,
+) -> wp.vec3:
+  """The same of the rotation."""
+  fv0 = nodes.vel[world, n0]
+  fv1 = nodes.vel[world, n1]
+  acc = _rotation_residual(fv0, fv1, nodes.acc[world, n0], nodes.acc[world, n1], q0, q1, scale)
+  if rows.discrete:
+    fa0 = nodes.fields[rows.a, world, n0]
+    fa1 = nodes.fields[rows.a, world, n1]
+    qacc = rotation_rate(fa0, fa1, q0, q1, scale)
+    acc = qacc + (acc - qacc) / law[3]
+  return acc
 
 
 @wp.func
@@ -111,20 +170,17 @@ def _tied_power(
   sites: Sites,
   world: int,
   e: int,
+  r: int,
 ) -> float:
-  """All rows of one connect or weld."""
-  b0, n0, arm0, q0 = _ends(equalities, tree, nodes, sites, world, e, 0)
-  b1, n1, arm1, q1 = _ends(equalities, tree, nodes, sites, world, e, 1)
+  """All rows of one connect or weld, from r on."""
+  b0, n0, arm0, q0 = ends(equalities, tree, nodes, sites, world, e, 0)
+  b1, n1, arm1, q1 = ends(equalities, tree, nodes, sites, world, e, 1)
   fv0 = nodes.vel[world, n0]
   fv1 = nodes.vel[world, n1]
-  fa0 = nodes.acc[world, n0]
-  fa1 = nodes.acc[world, n1]
   fw0 = nodes.fields[0, world, n0]
   fw1 = nodes.fields[0, world, n1]
   pos = nodes.xpos[world, n0] + arm0 - nodes.xpos[world, n1] - arm1
   vel = point_velocity(fv0, arm0) - point_velocity(fv1, arm1)
-  acc = point_acceleration(fa0, wp.spatial_top(fv0), arm0)
-  acc = acc - point_acceleration(fa1, wp.spatial_top(fv1), arm1)
   virtual = point_velocity(fw0, arm0) - point_velocity(fw1, arm1)
   data = equalities.eq_data[world % equalities.eq_data.shape[0], e]
   weld = equalities.eq_type[e] == WELD
@@ -137,20 +193,21 @@ def _tied_power(
   size = wp.float32(0.0)
   if square > 0.0:
     size = wp.sqrt(square)
-  h = rows.timestep[world % rows.timestep.shape[0]]
   solref = equalities.eq_solref[world % equalities.eq_solref.shape[0], e]
   solimp = equalities.eq_solimp[world % equalities.eq_solimp.shape[0], e]
-  kbi = _contact_kbimp(rows.flags, h, solref, solimp, size, False)
-  ki = kbi[0] * kbi[2]
+  law = row_law(rows, world, TIE, solref, solimp, size)
   row = world % weights.body_invweight0.shape[0]
   weight = weights.body_invweight0[row, weights.body[b0]]
   weight = weight + weights.body_invweight0[row, weights.body[b1]]
-  p = -regularisation(weight[0], kbi[2]) * wp.dot(acc + kbi[1] * vel + ki * pos, virtual)
+  acc = _acceleration(rows, nodes, world, n0, n1, arm0, arm1, law)
+  force = _stiffnesses(rows, world, r, weight[0], law)
+  p = -wp.dot(wp.cw_mul(force, acc + law[1] * vel + law[0] * pos), virtual)
   if weld:
-    residual = _rotation_residual(fv0, fv1, fa0, fa1, q0, q1, scale) + ki * turn
-    residual = residual + kbi[1] * _rotation_rate(fv0, fv1, q0, q1, scale)
-    rate = _rotation_rate(fw0, fw1, q0, q1, scale)
-    p = p - regularisation(weight[1], kbi[2]) * wp.dot(residual, rate)
+    residual = _turn_acceleration(rows, nodes, world, n0, n1, q0, q1, scale, law)
+    residual = residual + law[0] * turn + law[1] * rotation_rate(fv0, fv1, q0, q1, scale)
+    rate = rotation_rate(fw0, fw1, q0, q1, scale)
+    torque = _stiffnesses(rows, world, r + 3, weight[1], law)
+    p = p - wp.dot(wp.cw_mul(torque, residual), rate)
   return p
 
 
@@ -175,7 +232,7 @@ def weld_row_power(
         first = rows.id[world, r - 1] != e
       kind = equalities.eq_type[e]
       if first and (kind == CONNECT or kind == WELD):
-        p = _tied_power(rows, weights, equalities, tree, nodes, sites, world, e)
+        p = _tied_power(rows, weights, equalities, tree, nodes, sites, world, e, r)
   power[world, r] = p
 
 

@@ -12,7 +12,7 @@ import warp as wp
 from mujoco_warp._src import util_misc
 from mujoco_warp._src.types import WrapType, mat43
 
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Carried, Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, Sites, site_arm
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import mul, point_velocity, rotate, unrotate
 
@@ -256,9 +256,9 @@ def wrap_kernel(nfield: int) -> wp.Kernel:
   return wrapped
 
 
-def record(step, pieces: Rates, *, first: int) -> None:
+def record(step, over: Carried, *, pieces: Rates, first: int) -> None:
   """Records the bent pieces of the tendons of a `StageAdjoint`, which stand from `first` on."""
-  tape, m, sweep = step.tape, step.m, step.sweep
+  tape, m = step.tape, step.m
   adr = m.wrap_geom_adr.numpy()[pieces_order(m)]
   ids, prm, kinds = m.wrap_objid.numpy(), m.wrap_prm.numpy(), m.wrap_type.numpy()
   arrays = dict(
@@ -279,9 +279,9 @@ def record(step, pieces: Rates, *, first: int) -> None:
     geom_bodyid=m.geom_bodyid,
     **step.leaves("geom_pos", "geom_quat", "geom_size"),
   )
-  inputs = [sweep.tree, sweep.nodes, step.sites, wraps]
+  inputs = [step.sweep.tree, over.nodes, step.sites, wraps]
   tape.call(forward=lambda: wp.launch(find_inside, dim, inputs=inputs, outputs=[start]))
-  kernel = wrap_kernel(sweep.fields.count)
+  kernel = wrap_kernel(over.count)
   tape.launch(kernel, dim, inputs=[*inputs, pieces], outputs=[])
 
 

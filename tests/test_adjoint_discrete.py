@@ -1,0 +1,83 @@
+"""Gradients of a step of the integrator `discrete` against differences of C MuJoCo."""
+
+import mujoco
+import pytest
+
+import adjoint_models as models
+from adjoint_case import SMOOTH, STIFF, Case, load, random_states, settled_states
+
+PARAMETERS = {
+  "smooth": (
+    models.SMOOTH,
+    ("body_mass", "body_inertia", "jnt_stiffness", "jnt_stiffnesspoly", "qpos_spring")
+    + ("dof_armature", "dof_damping", "dof_dampingpoly", "opt.gravity", "opt.timestep"),
+  ),
+  "actuated": (
+    models.ACTUATED,
+    ("actuator_gear", "actuator_gainprm", "actuator_biasprm", "actuator_dynprm", "opt.timestep")
+    + ("tendon_stiffness", "tendon_damping", "tendon_lengthspring", "tendon_armature", "site_pos"),
+  ),
+}
+
+ROWS = ("jnt_solref", "jnt_solimp", "jnt_range", "eq_data", "eq_solref", "eq_solimp", "jnt_pos")
+ROWS += ("tendon_range", "dof_invweight0", "body_mass", "jnt_axis", "body_pos", "opt.timestep")
+CONTACTS = ("geom_friction", "geom_solref", "geom_solimp", "geom_size", "geom_pos", "body_inertia")
+CONTACTS += ("body_mass", "opt.timestep", "opt.impratio", "dof_damping")
+
+
+def load_discrete(text):
+  """A model away from kinks: negative stiffness and damping have no implicit part."""
+  m = load(text, integrator=mujoco.mjtIntegrator.mjINT_DISCRETE)
+  m.opt.tolerance = 1e-14  # C's conjugate gradients divide by zero with none at all
+  for name in ("jnt_stiffness", "dof_damping", "tendon_stiffness", "tendon_damping"):
+    for field, value in ((name, 0.3), (f"{name}poly", 0.02)):
+      x = getattr(m, field)
+      x[x == 0] = value
+  affine = m.actuator_biastype == mujoco.mjtBias.mjBIAS_AFFINE
+  slopes = m.actuator_biasprm[:, 1:3]
+  slopes[affine[:, None] & (slopes == 0)] = -0.2
+  return m
+
+
+@pytest.mark.parametrize("kind", PARAMETERS)
+def test_a_discrete_step_has_the_gradient_of_differences(kind):
+  text, wrt = PARAMETERS[kind]
+  m = load_discrete(text)
+  case = Case(m, random_states(m, seed=1), wrt=wrt)
+  case.adjoint.launch()
+  case.check(SMOOTH)
+
+
+def test_forward_of_a_discrete_model_has_the_gradient_of_differences():
+  m = load_discrete(models.ACTUATED)
+  case = Case(m, random_states(m, seed=1), integrate=False)
+  case.adjoint.launch()
+  case.check(SMOOTH)
+
+
+def test_a_discrete_step_without_room_for_rows_is_refused():
+  m = load_discrete(models.SMOOTH)
+  with pytest.raises(NotImplementedError, match="njmax=0"):
+    Case(m, random_states(m), njmax=0)
+
+
+@pytest.mark.parametrize(
+  "jacobian", [mujoco.mjtJacobian.mjJAC_DENSE, mujoco.mjtJacobian.mjJAC_SPARSE]
+)
+def test_discrete_limits_friction_and_equalities_have_the_gradient_of_differences(jacobian):
+  m = load_discrete(models.CONSTRAINED)
+  m.opt.jacobian = jacobian
+  case = Case(m, random_states(m, 3, spread=0.3, seed=1), wrt=ROWS)
+  case.adjoint.launch()
+  case.check(STIFF)
+
+
+@pytest.mark.parametrize("condim", [1, 3, 6])
+@pytest.mark.parametrize("cone", [mujoco.mjtCone.mjCONE_PYRAMIDAL, mujoco.mjtCone.mjCONE_ELLIPTIC])
+def test_discrete_contacts_have_the_gradient_of_differences(cone, condim):
+  m = load_discrete(models.CONTACTS.format(condim=condim))
+  m.opt.cone, m.opt.impratio = cone, 2.0
+  case = Case(m, settled_states(m), wrt=CONTACTS)
+  case.adjoint.launch()
+  assert case.d.nacon.numpy()[0] > 10
+  case.check(STIFF, names=("qpos", "qvel", "qfrc_applied"))

@@ -17,10 +17,10 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_convex import (
   SINGLE,
   TRIANGLE,
   UNKNOWN,
+  VERTICAL,
   Hint,
   clipped_contact,
   single_contact,
-  triangle_contact,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import (
   EDGE,
@@ -30,7 +30,11 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import (
   residual,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_polygon import NONE, crossing_edge, facing
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_search import find_triangle
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_search import (
+  Pair,
+  find_triangle,
+  find_vertical,
+)
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_side import (
   ALIGNED,
   Side,
@@ -40,9 +44,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_side import (
   make_side,
   single_candidate,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_terrain import cell_under
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_truth import Truth, mismatch
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
-  Contact,
   Feature,
   Frozen,
   Geom,
@@ -56,7 +59,6 @@ wp.set_module_options({"enable_backward": False})
 
 NEWTON_STEPS = wp.constant(8)
 BETTER = wp.constant(0.99)  # a later rule has to beat an earlier one: they may coincide
-ROUNDING = wp.constant(5.0e-6)  # of positions, relative to the size of the geoms
 PARALLEL = wp.constant(0.99999)  # cosine beyond which two axes touch along a line
 WORST = wp.constant(0.01)  # relative mismatch beyond which no feature counts as found;
 WORST_CURVED = wp.constant(0.05)  # EPA is noisy on curved surfaces
@@ -76,33 +78,6 @@ class Match:
   fa: Feature
   fb: Feature
   hint: Hint
-
-
-@wp.struct
-class Truth:
-  """MJWarp's contact, the size of the geoms there, and how noisy it is.
-
-  `noise` is that of the normal, `depth_weight` what an error of the depth counts: on ellipsoids and
-  cylinders EPA may stop far from the surface, with a good normal.
-  """
-
-  contact: Contact
-  length: float
-  noise: float
-  depth_weight: float
-
-
-@wp.func
-def _mismatch(found: Contact, truth: Truth) -> float:
-  """How far a contact is from MJWarp's, relative to the size of the geoms; 0 within rounding."""
-  n = truth.contact.frame[0]
-  turn = wp.length(found.frame[0] - n)
-  offset = found.pos - truth.contact.pos
-  depth = wp.abs(found.dist - truth.contact.dist) + wp.abs(wp.dot(offset, n))
-  away = wp.length(offset - n * wp.dot(offset, n)) + truth.depth_weight * depth
-  if wp.isnan(turn + away):
-    return 1.0e30
-  return wp.max(turn - truth.noise, 0.0) + wp.max(away / truth.length - ROUNDING, 0.0)
 
 
 @wp.func
@@ -151,7 +126,7 @@ def _best_single(a: Side, b: Side, s: Surfaces, truth: Truth, match: Match) -> M
       if _fixes_normal(fa.kind, fb.kind):
         hint.start = _polished(a.geom, b.geom, fa, fb, a.geom.rot @ a.n)
         hint.inverse = newton_inverse(a.geom, b.geom, fa, fb, hint.start)
-        score = _mismatch(single_contact(a.geom, b.geom, fa, fb, hint), truth)
+        score = mismatch(single_contact(a.geom, b.geom, fa, fb, hint), truth)
         if score < best.score * BETTER:
           best.score = score
           best.rule = SINGLE
@@ -199,7 +174,7 @@ def _best_clipped(a: Side, b: Side, s: Surfaces, truth: Truth, which: int, match
       fb.pad = 0.5 * b.margin
     if best.score > 0.0 and fa.kind == FACE and fb.kind != NONE:
       rule = CLIPPED + 3 * which + how
-      score = _mismatch(clipped_contact(a.geom, b.geom, fa, fb, rule, hint), truth)
+      score = mismatch(clipped_contact(a.geom, b.geom, fa, fb, rule, hint), truth)
       if score < best.score * BETTER:
         best.score = score
         best.rule = rule
@@ -213,24 +188,15 @@ def _best_clipped(a: Side, b: Side, s: Surfaces, truth: Truth, which: int, match
 
 
 @wp.func
-def _best_triangle(a: Side, b: Side, s: Surfaces, truth: Truth, match: Match) -> Match:
-  """Tries the triangle of differences of vertices that the contact lies on."""
+def _best_of_pair(a: Side, b: Side, pair: Pair, rule: int, truth: Truth, match: Match) -> Match:
+  """Takes two features by a rule of their own if they explain the contact better."""
   best = match
-  hint = Hint()
-  hint.normal = truth.contact.frame[0]
-  cell = wp.vec2i(0, 0)
-  if a.geom.kind == _HFIELD:
-    cell = cell_under(s, a.data, a.w)
-  for triangle in range(2):
-    pair = find_triangle(a, b, s, wp.vec3i(cell[0], cell[1], triangle), truth.contact)
-    found = triangle_contact(a.geom, b.geom, pair.fa, pair.fb, hint)
-    score = _mismatch(found, truth)
-    if score < best.score * BETTER:
-      best.score = score
-      best.rule = TRIANGLE
-      best.hint = hint
-      best.fa = pair.fa
-      best.fb = pair.fb
+  if pair.score < best.score * BETTER:
+    best.score = pair.score
+    best.rule = rule
+    best.fa = pair.fa
+    best.fb = pair.fb
+    best.hint.normal = truth.contact.frame[0]
   return best
 
 
@@ -249,11 +215,13 @@ def _best_match(a: Side, b: Side, s: Surfaces, truth: Truth) -> Match:
     match = _best_clipped(b, a, s, truth, 2, match)
   if match.score > 0.0:
     match = _best_single(a, b, s, truth, match)
+  if match.score > 0.0 and kind_a == _HFIELD and truth.contact.dist < 0.0:
+    match = _best_of_pair(a, b, find_vertical(a, b, s, truth), VERTICAL, truth, match)
+  if match.score > 0.0 and truth.contact.dist <= 0.0:
+    match = _best_of_pair(a, b, find_triangle(a, b, s, truth), TRIANGLE, truth, match)
   worst = WORST
   if match.fa.kind >= RIM or match.fb.kind >= RIM:
     worst = WORST_CURVED
-  if match.score > worst and truth.contact.dist <= 0.0 and a.margin == 0.0:
-    match = _best_triangle(a, b, s, truth, match)
   if match.score > worst:
     match.rule = UNKNOWN
   return match

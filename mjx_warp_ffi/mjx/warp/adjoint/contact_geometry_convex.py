@@ -1,6 +1,6 @@
 """Contacts of the pairs that MJWarp solves with GJK and EPA, as functions of frozen features.
 
-Four rules give a contact from its features (`contact_geometry_classify` finds rule and features):
+A few rules give a contact from its features (`contact_geometry_classify` finds rule and features):
 
 * SINGLE: one pair of witness points, on the features that fix the normal.
 * CLIPPED: one of several contacts of two faces, or of a face and an edge. MJWarp clips one polygon
@@ -11,6 +11,7 @@ Four rules give a contact from its features (`contact_geometry_classify` finds r
   for two faces in GJK and EPA, that of the second geom's face (a MJWarp convention: the two are
   within 5 degrees).
 * TRIANGLE: see `contact_geometry_triangle`.
+* VERTICAL: see `contact_geometry_vertical`.
 """
 
 import warp as wp
@@ -34,6 +35,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
   make_contact,
   make_geom,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_vertical import vertical_gap
 
 # The rule of a contact. CLIPPED is 2 + 3 * which + how, where `which` is the reference face: the
 # first geom's with the normal of the second's (0), the first's (1), the second's (2).
@@ -41,7 +43,8 @@ UNKNOWN = wp.constant(-1)  # keeps MJWarp's values, and its gradient is not know
 ELSEWHERE = wp.constant(0)  # a closed form of `contact_geometry_primitive`
 SINGLE = wp.constant(1)
 CLIPPED = wp.constant(2)
-TRIANGLE = wp.constant(11)  # see `contact_geometry_triangle`
+TRIANGLE = wp.constant(11)
+VERTICAL = wp.constant(12)
 VERTEX = wp.constant(0)
 CUT = wp.constant(1)
 CORNER = wp.constant(2)
@@ -166,6 +169,14 @@ def triangle_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, hint: Hint) -> 
 
 
 @wp.func
+def vertical_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, hint: Hint) -> Contact:
+  """The contact of a point of b with what is above or below it of height field a."""
+  found = vertical_gap(a, b, fa, fb)
+  pos = found.point + a.axis * (0.5 * found.gap)
+  return _contact(-wp.abs(found.gap), pos, a.axis, hint.normal)
+
+
+@wp.func
 def load_feature(frozen: Frozen, i: int, j: int) -> Feature:
   """The feature of geom j of contact i."""
   feature = Feature()
@@ -217,6 +228,8 @@ def convex_contacts(
     contact = single_contact(a, b, fa, fb, hint)
   elif rule == TRIANGLE:
     contact = triangle_contact(a, b, fa, fb, hint)
+  elif rule == VERTICAL:
+    contact = vertical_contact(a, b, fa, fb, hint)
   elif rule >= CLIPPED + 6:
     contact = clipped_contact(b, a, fb, fa, rule, hint)
   else:

@@ -19,6 +19,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Feature, Surfac
 wp.set_module_options({"enable_backward": False})
 
 _REACH = wp.constant(1)  # cells around w that are searched
+BESIDE = wp.constant(1.0e-3)  # how far beside a prism rounding may be, in its widths
 
 
 @wp.func
@@ -76,6 +77,47 @@ def prism_vertex(s: Surfaces, data: int, cell: wp.vec3i, i: int, margin: float) 
   if i < 3:
     return top
   return wp.vec3(top[0], top[1], -s.hfield_size[data][3])
+
+
+@wp.func
+def near_prism(s: Surfaces, data: int, w: wp.vec3, k: int) -> wp.vec3i:
+  """Prism k of the 18 in the cells around w; (-1, -1, -1) beyond the border."""
+  cell = cell_under(s, data, w)
+  column = cell[0] + k // 2 % 3 - 1
+  row = cell[1] + k // 6 - 1
+  if column < 0 or row < 0 or column >= s.hfield_ncol[data] - 1 or row >= s.hfield_nrow[data] - 1:
+    return wp.vec3i(-1, -1, -1)
+  return wp.vec3i(column, row, k % 2)
+
+
+@wp.func
+def is_over(s: Surfaces, data: int, cell: wp.vec3i, w: wp.vec3) -> bool:
+  """Whether w is above or below a prism, or beside it within rounding."""
+  if cell[0] < 0:
+    return False
+  inside = wp.bool(True)
+  middle = (
+    prism_vertex(s, data, cell, 0, 0.0)
+    + prism_vertex(s, data, cell, 1, 0.0)
+    + prism_vertex(s, data, cell, 2, 0.0)
+  ) / 3.0
+  for j in range(3):
+    p = prism_vertex(s, data, cell, j, 0.0)
+    along = prism_vertex(s, data, cell, (j + 1) % 3, 0.0) - p
+    wall = wp.vec3(along[1], -along[0], 0.0)
+    depth = wp.dot(middle - p, wall)
+    if wp.dot(w - p, wall) / depth < -BESIDE:
+      inside = False
+  return inside
+
+
+@wp.func
+def prism_top(s: Surfaces, data: int, cell: wp.vec3i, margin: float) -> wp.vec3:
+  """The normal of the top of a prism."""
+  p = prism_vertex(s, data, cell, 0, margin)
+  q = prism_vertex(s, data, cell, 1, margin)
+  r = prism_vertex(s, data, cell, 2, margin)
+  return wp.normalize(wp.cross(q - p, r - p))
 
 
 @wp.struct

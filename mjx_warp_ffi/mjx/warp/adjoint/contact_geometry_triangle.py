@@ -54,6 +54,7 @@ def triangle_projection(a: Geom, b: Geom, fa: Feature, fb: Feature, like: wp.vec
   wb = vb[0] + (vb[1] - vb[0]) * t1 + (vb[2] - vb[0]) * t2
   found = Projection()
   found.normal = n
-  found.dist = -wp.dot(n, d0)
-  found.pos = 0.5 * (wa + wb)
+  # the padding of b, on a height field with a margin, is along the normal of a contact this flat
+  found.dist = -wp.dot(n, d0) - fb.pad
+  found.pos = 0.5 * (wa + wb - n * fb.pad)
   return found

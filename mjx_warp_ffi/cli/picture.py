@@ -5,11 +5,11 @@ import pathlib
 import shutil
 from collections.abc import Sequence
 
+import jax
 import mujoco
-import mujoco_warp as mjw
 import numpy as np
-import warp as wp
 
+from mjx_warp_ffi import mjx
 from mjx_warp_ffi.cli import common
 
 
@@ -46,23 +46,22 @@ def render(
   Returns:
     The frames, (n, height, width, 3), float32 in [0, 1].
   """
-  width, height = size
-  mj_data = mujoco.MjData(mj_model)
-  mujoco.mj_forward(mj_model, mj_data)
-  active = [index == camera for index in range(mj_model.ncam)]
-  frames = wp.empty((len(qpos), height, width), dtype=wp.vec3)
-  m = mjw.put_model(mj_model)
-  d = mjw.put_data(mj_model, mj_data, nworld=len(qpos))
-  d.qpos.assign(np.asarray(qpos, np.float32))
-  mjw.kinematics(m, d)
-  mjw.camlight(m, d)
-  context = mjw.create_render_context(
-    mj_model, nworld=len(qpos), cam_res=(width, height), cam_active=active, use_shadows=True
+  context = mjx.create_render_context(
+    mj_model,
+    cam_res=tuple(size),
+    cam_active=[index == camera for index in range(mj_model.ncam)],
+    use_shadows=True,
   )
-  mjw.refit_bvh(m, d, context)
-  mjw.render(m, d, context)
-  mjw.get_rgb(context, 0, frames)
-  return np.clip(frames.numpy(), 0.0, 1.0)
+  m = mjx.put_model(mj_model, gradient="none")
+  d = mjx.make_data(m, nconmax=1, njmax=1)  # nothing touches in a picture
+
+  @jax.jit
+  @jax.vmap
+  def frame(qpos: jax.Array) -> jax.Array:
+    rgb, _, _ = mjx.render(m, mjx.camlight(m, d.replace(qpos=qpos)), context)
+    return mjx.get_rgb(context, 0, rgb)
+
+  return np.asarray(frame(np.asarray(qpos, np.float32)))
 
 
 def crowd(path: pathlib.Path, qpos: np.ndarray, *, spacing: float = 1.8) -> np.ndarray:

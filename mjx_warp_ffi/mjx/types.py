@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Sequence
+import difflib
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar, dataclass_transform
 
 import jax
@@ -59,6 +60,9 @@ _OPTION_FIELDS = {
 _MODEL_FIELDS = {f.name: f for f in fields.model_leaves() if not f.name.startswith("opt.")}
 _DATA_FIELDS = {f.name: f for f in fields.data_fields()}
 _CONTACT_FIELDS = {f.name: f for f in fields.contact_fields()}
+# What `replace` takes beside those, as it is.
+_SETTINGS = ("opt", "spec", "gradient", "autoreset")
+_OWN = ("contact", "ncon", "warning", "sizes")
 
 
 def _new_leaf(
@@ -70,13 +74,38 @@ def _new_leaf(
   return convert(kind[0], value, shape=kind[1], dtype=kind[2])
 
 
-def _reject(what: str, names: Any, valid: Any, hint: str = "") -> None:
+def _reject(what: str, names: Iterable[str], valid: Iterable[str], hint: str = "") -> None:
+  """Raises ValueError for names that are not valid, with those that may be meant."""
+  valid = sorted(valid)
   unknown = sorted(set(names) - set(valid))
-  if unknown:
-    raise ValueError(
-      f"{what} has no replaceable field {', '.join(unknown)}{hint}; valid names are "
-      + ", ".join(sorted(valid))
-    )
+  if not unknown:
+    return
+  if not hint:
+    near = {n: None for u in unknown for n in _nearest(u, valid)}
+    hint = f"; did you mean {' or '.join(near)}?" if near else "; `vars` of it has the valid names"
+  raise ValueError(f"{what} has no replaceable field {', '.join(unknown)}{hint}")
+
+
+def _nearest(name: str, valid: list[str]) -> list[str]:
+  """Up to three names that are spelt alike, or that end by `name`: `mass` is `body_mass`."""
+  ending = [v for v in valid if v.endswith((f"_{name}", f".{name}"))]
+  return list(dict.fromkeys([*ending, *difflib.get_close_matches(name, valid)]))[:3]
+
+
+def _batch(shape: Sequence[Any]) -> str:
+  return f", batch {tuple(shape)}" if shape else ""
+
+
+def _batches(leaves: dict[str, tuple[Any, int]]) -> str:
+  """The batch shapes of leaves, or axes, each given with its number of axes in one model."""
+  found: dict[str, list[str]] = {}
+  for name, (leaf, ndim) in leaves.items():
+    shape = getattr(leaf, "shape", ())
+    text = f", axis {leaf}" if isinstance(leaf, int) else _batch(shape[: len(shape) - ndim])
+    if text:
+      found.setdefault(text, []).append(name)
+  more = {k: f" and {len(names) - 3} more" if len(names) > 3 else "" for k, names in found.items()}
+  return "".join(f"{k} of {', '.join(names[:3])}{more[k]}" for k, names in found.items())
 
 
 @_pytree(list(_OPTION_FIELDS))
@@ -145,6 +174,14 @@ class Model:
     """The implementation, as mujoco.mjx names it."""
     return Impl.WARP
 
+  def __repr__(self) -> str:
+    mj_model = self.spec.mj_model
+    name = bytes(mj_model.names).split(b"\0", 1)[0].decode()
+    sizes = ", ".join(f"{n}={getattr(mj_model, n)}" for n in ("nq", "nv", "nu", "nbody", "ngeom"))
+    leaves = {k: (getattr(self, k), len(self.shape_of(k))) for k in _MODEL_FIELDS}
+    leaves |= {f"opt.{k}": (getattr(self.opt, k), len(f.item)) for k, f in _OPTION_FIELDS.items()}
+    return f"Model({name!r}, {sizes}, gradient={self.gradient!r}{_batches(leaves)})"
+
   def bind(self, elements: Any = None) -> Any:
     """Fields by name, `m.bind().body("torso").mass`, or of elements of an MjSpec: `named.bind`."""
     return named.bind(self, elements, data=None)
@@ -161,13 +198,16 @@ class Model:
     Raises:
       ValueError: for a wrong shape, an unknown name, or a field of the topology.
     """
-    settings = {k: values.pop(k) for k in ("opt", "spec", "gradient", "autoreset") if k in values}
+    settings = {k: values.pop(k) for k in _SETTINGS if k in values}
     hint = ""
     if any(hasattr(self.spec.mj_model, k) for k in set(values) - set(_MODEL_FIELDS)):
       hint = (
         " (it is part of the model's structure: change it in an MjSpec or MjModel and put again)"
       )
-    _reject("Model", values, _MODEL_FIELDS, hint)
+    options = {f"opt.{k}" for k in values if k in _OPTION_FIELDS or k in OptionStatics._fields}
+    if options:
+      hint = f" (it is an option: tree_replace({{'{min(options)}': ...}}))"
+    _reject("Model", values, [*_MODEL_FIELDS, *_SETTINGS], hint)
     leaves = {
       k: _new_leaf(self, k, v, (k, self.shape_of(k), _MODEL_FIELDS[k].dtype))
       for k, v in values.items()
@@ -200,6 +240,10 @@ class Contact:
   is -1 and `efc_address` is -1.
   """
 
+  def __repr__(self) -> str:
+    *batch, nconmax = getattr(self.dist, "shape", ("?",))
+    return f"Contact(nconmax={nconmax}{_batch(batch)})"
+
   def replace(self, **values: Any) -> Self:
     """A copy with some fields replaced."""
     _reject("Contact", values, _CONTACT_FIELDS)
@@ -229,6 +273,13 @@ class Data:
     """The implementation, as mujoco.mjx names it."""
     return Impl.WARP
 
+  def __repr__(self) -> str:
+    fields_of = {"nq": "qpos", "nv": "qvel", "nu": "ctrl", "na": "act"}
+    sizes = {n: getattr(getattr(self, f), "shape", ("?",))[-1] for n, f in fields_of.items()}
+    sizes |= {n: x for n, x in self.sizes._asdict().items() if n != "structure" and x is not None}
+    text = ", ".join(f"{n}={x}" for n, x in sizes.items())
+    return f"Data({text}{_batch(getattr(self.time, 'shape', ()))})"
+
   def bind(self, m: Model, elements: Any = None) -> Any:
     """Fields by name, `d.bind(m).body("torso").xpos`, or of elements of an MjSpec."""
     return named.bind(m, elements, data=self)
@@ -240,8 +291,8 @@ class Data:
       ValueError: for an unknown name or a wrong shape.
       TypeError: for floats where integers or booleans belong.
     """
-    own = {k: values.pop(k) for k in ("contact", "ncon", "warning", "sizes") if k in values}
-    _reject("Data", values, _DATA_FIELDS)
+    own = {k: values.pop(k) for k in _OWN if k in values}
+    _reject("Data", values, [*_DATA_FIELDS, *_OWN])
     batch = jnp.ndim(self.time)
     leaves = {
       k: convert(k, v, shape=getattr(self, k).shape[batch:], dtype=_DATA_FIELDS[k].dtype)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import warp as wp
 
-from ffi_helpers import DEVICES, MODES, grow, local_device, scaled, sums, turned
+from ffi_helpers import DEVICES, MODES, add, grow, local_device, scaled, sums, turned
 from mjx_warp_ffi.third_party import warp as ffi
 
 DTYPES = (
@@ -146,15 +146,83 @@ def test_vmap_equals_a_loop_for_any_axes(in_axes, out_axes, mode, device, rng):
 
 
 VMAP_METHODS = "sequential sequential_unrolled expand_dims broadcast_all legacy_vectorized".split()
+ALONE = [(0, 0), (0, None), (None, 0), (1, None), (None, -1)]
 
 
 @pytest.mark.parametrize("vmap_method", VMAP_METHODS)
-@pytest.mark.parametrize("in_axes", [(0, 0), (0, None), (None, 0)])
-def test_every_vmap_method_covers_the_whole_batch(vmap_method, in_axes, mode, rng):
+@pytest.mark.parametrize("in_axes", ALONE)
+def test_every_vmap_method_covers_the_whole_batch(vmap_method, in_axes, mode, device, rng):
   call = ffi.jax_callable(sums, num_outputs=2, graph_mode=mode, vmap_method=vmap_method)
-  args = [rng.normal(size=(5,) if axis is None else (3, 5)).astype(np.float32) for axis in in_axes]
-  total, _ = jax.jit(jax.vmap(lambda x, y: tuple(call(x, y)), in_axes))(*args)
-  np.testing.assert_array_equal(total, np.broadcast_to(args[0] + args[1], (3, 5)))
+  batch = [rng.normal(size=(5,) if axis is None else (3, 5)) for axis in in_axes]
+  args = [
+    x if axis is None else np.moveaxis(x, 0, axis) for x, axis in zip(batch, in_axes, strict=True)
+  ]
+  f = jax.jit(jax.vmap(lambda x, y: tuple(call(x, y)), in_axes))
+  for _ in range(2):  # run, then replayed
+    total, double = f(*(jax.device_put(jnp.asarray(x, jnp.float32), device) for x in args))
+    expected = np.broadcast_to(np.float32(batch[0]) + np.float32(batch[1]), (3, 5))
+    np.testing.assert_array_equal(total, expected)
+    np.testing.assert_array_equal(double, 2 * expected)
+
+
+@pytest.mark.parametrize(
+  ("vmap_method", "shapes"),
+  [
+    ("broadcast_all", [((15,), (15,))]),
+    ("expand_dims", [((5,), (5,))] * 3),
+    ("legacy_vectorized", [((5,), (5,))] * 3),
+  ],
+)
+def test_an_array_without_the_batch_is_repeated_by_broadcast_all_alone(vmap_method, shapes):
+  seen = []
+
+  def adding(x: wp.array(dtype=float), y: wp.array(dtype=float), z: wp.array(dtype=float)):
+    seen.append((x.shape, y.shape))
+    wp.launch(add, dim=x.shape, inputs=[x, y], outputs=[z])
+
+  call = ffi.jax_callable(adding, graph_mode=ffi.GraphMode.NONE, vmap_method=vmap_method)
+  f = jax.jit(jax.vmap(lambda x, y: call(x, y)[0], (0, None)))
+  x, y = jnp.arange(15, dtype=jnp.float32).reshape(3, 5), jnp.arange(5, dtype=jnp.float32)
+  np.testing.assert_array_equal(f(x, y), x + y)
+  assert seen == shapes
+  arguments = f.lower(x, y).as_text().split("stablehlo.custom_call")[1]
+  repeated = "(tensor<3x5xf32>, tensor<3x5xf32>)" in arguments
+  assert repeated == (vmap_method == "broadcast_all"), arguments
+
+
+@pytest.mark.parametrize("vmap_method", ["expand_dims", "legacy_vectorized", "broadcast_all"])
+def test_nested_batches_of_each_argument_alone(vmap_method, mode, rng):
+  call = ffi.jax_callable(sums, num_outputs=2, graph_mode=mode, vmap_method=vmap_method)
+  x, y = (rng.normal(size=(n, 5)).astype(np.float32) for n in (2, 3))
+  f = jax.vmap(jax.vmap(lambda x, y: call(x, y)[1], (None, 0)), (0, None))
+  np.testing.assert_array_equal(jax.jit(f)(x, y), 2 * (x[:, None] + y))
+  g = jax.vmap(jax.vmap(lambda x, y: call(x, y)[1], (0, None)), (0, None))
+  z = rng.normal(size=(2, 4, 5)).astype(np.float32)
+  np.testing.assert_array_equal(jax.jit(g)(z, y[0]), 2 * (z + y[0]))
+
+
+@pytest.mark.parametrize("vmap_method", VMAP_METHODS)
+@pytest.mark.parametrize("in_axes", [(0, None), (None, 0)])
+def test_an_in_out_batched_alone_or_not_at_all(vmap_method, in_axes, mode):
+  call = ffi.jax_callable(
+    grow, num_outputs=2, in_out_argnames=["x"], graph_mode=mode, vmap_method=vmap_method
+  )
+  x, y = (
+    jnp.arange(5 if axis is None else 15, dtype=jnp.float32).reshape(-1, 5)[
+      0 if axis is None else slice(None)
+    ]
+    for axis in in_axes
+  )
+  grown, twice = jax.jit(jax.vmap(lambda x, y: tuple(call(x, y)), in_axes))(x, y)
+  np.testing.assert_array_equal(grown, np.broadcast_to(x + y, (3, 5)))
+  np.testing.assert_array_equal(twice, 2 * np.broadcast_to(x + y, (3, 5)))
+
+
+@pytest.mark.parametrize("vmap_method", ["broadcast_all", "expand_dims"])
+def test_an_empty_batch_gives_an_empty_result(vmap_method, mode):
+  call = ffi.jax_callable(sums, num_outputs=2, graph_mode=mode, vmap_method=vmap_method)
+  f = jax.vmap(lambda x, y: call(x, y)[0], (0, None))
+  assert f(jnp.zeros((0, 5), jnp.float32), jnp.ones(5, jnp.float32)).shape == (0, 5)
 
 
 def test_nested_vmap_folds_all_axes(mode, rng):

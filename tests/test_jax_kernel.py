@@ -17,6 +17,7 @@ from ffi_helpers import (
   matmul,
   neighbours,
   outer,
+  product,
   rows,
   scale,
   total,
@@ -157,6 +158,25 @@ def test_vmap_of_a_kernel_that_reads_beyond_its_entry_equals_a_loop(
   result = f(jax.device_put(a, device), jax.device_put(b, device))
   # float32 sums of four terms, in another order
   np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("vmap_method", METHODS)
+@pytest.mark.parametrize("in_axes", [(0, 0), (0, None), (None, 0), (1, None), (None, -1)])
+def test_vmap_of_a_kernel_that_folds_equals_a_loop(vmap_method, in_axes, device, rng):
+  call = ffi.jax_kernel(product, vmap_method=vmap_method)
+  shapes = [{0: (3, 4), 1: (4, 3), -1: (4, 3), None: (4,)}[a] for a in in_axes]
+  x, y = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
+  f = jax.jit(jax.vmap(lambda x, y: call(x, y)[0], in_axes))
+  result = f(jax.device_put(x, device), jax.device_put(y, device))
+  np.testing.assert_array_equal(result, jax.vmap(jnp.multiply, in_axes)(x, y))
+
+
+@pytest.mark.parametrize("vmap_method", ["expand_dims", "legacy_vectorized"])
+def test_nested_batches_of_each_argument_alone(vmap_method, rng):
+  call = ffi.jax_kernel(product, vmap_method=vmap_method)
+  x, y = (rng.normal(size=(n, 5)).astype(np.float32) for n in (2, 3))
+  f = jax.vmap(jax.vmap(lambda x, y: call(x, y)[0], (None, 0)), (0, None))
+  np.testing.assert_array_equal(jax.jit(f)(x, y), x[:, None] * y)
 
 
 @pytest.mark.parametrize("in_axes", [(0, 0), (0, None), (None, 0), (1, -1)])

@@ -116,8 +116,9 @@ def test_vmap_of_grad_and_grad_of_vmap_equal_a_loop(kernel, device, rng):
   np.testing.assert_allclose(outside, loop, rtol=1e-6, atol=1e-6)
 
 
-def test_the_gradient_of_a_shared_argument_sums_over_the_batch(rng):
-  call = ffi.jax_kernel(matmul, enable_backward=True)
+@pytest.mark.parametrize("vmap_method", ["broadcast_all", "expand_dims", "sequential"])
+def test_the_gradient_of_a_shared_argument_sums_over_the_batch(vmap_method, rng):
+  call = ffi.jax_kernel(matmul, enable_backward=True, vmap_method=vmap_method)
   a = rng.normal(size=(4, 4)).astype(np.float32)
   b = rng.normal(size=(3, 4, 4)).astype(np.float32)
   gradient = jax.grad(lambda a: jax.vmap(lambda b: loss(call(a, b)[0]))(b).sum())(a)

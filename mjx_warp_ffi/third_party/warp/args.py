@@ -169,6 +169,16 @@ class Signature:
     """FFI argument index -> FFI result index of the in-outs."""
     return {self.array_inputs.index(arg): i for i, arg in enumerate(self.in_outs)}
 
+  def batching(self, vmap_method: str | None) -> str | None:
+    """Returns the method that `ffi_call` is given for one of its users.
+
+    Batch axes are folded, so that an axis of size 1 looks like no axis: the legacy method is
+    "expand_dims". The buffer of an in-out is that of a result, which has every batch axis.
+    """
+    if vmap_method not in ("expand_dims", "legacy_vectorized"):
+      return vmap_method
+    return "broadcast_all" if self.in_outs else "expand_dims"
+
   def split(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
     """Returns the checked arrays and the static values by name."""
     if len(values) != len(self.inputs):
@@ -244,14 +254,6 @@ def _plain(value: Any) -> bool | int | str:
 
 def _parse(value: bool | int | str) -> Any:
   return float.fromhex(value) if isinstance(value, str) else value
-
-
-def batching(vmap_method: str | None) -> str | None:
-  """Returns the batching that gives every argument the batch axes.
-
-  A launch over folded batch axes would otherwise read past an argument that has none.
-  """
-  return "broadcast_all" if vmap_method in ("expand_dims", "legacy_vectorized") else vmap_method
 
 
 def hashable_dims(dims: Dims) -> Any:

@@ -1,5 +1,6 @@
 """Warp arrays on XLA's buffers."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,16 +22,29 @@ def collapsed(shape: Sequence[int], arg: args_lib.FfiArg) -> tuple[int, ...]:
   return (first, *shape[batch + 1 :])
 
 
-def batch_size(shape: Sequence[int], arg: args_lib.FfiArg) -> int | None:
-  """Returns the product of the batch axes of a buffer, None if it has none."""
-  batch = len(shape) - arg.jax_ndim
-  return int(np.prod(shape[:batch], dtype=np.int64)) if batch > 0 else None
+def batch_axes(shape: Sequence[int], arg: args_lib.FfiArg) -> tuple[int, ...]:
+  """Returns the batch axes of a buffer, which are in front."""
+  return tuple(shape[: max(0, len(shape) - arg.jax_ndim)])
+
+
+def entry_shape(shape: Sequence[int], arg: args_lib.FfiArg) -> tuple[int, ...]:
+  """Returns the Warp shape of one batch entry of a buffer."""
+  return tuple(shape[len(shape) - arg.jax_ndim :][: arg.warp_ndim])
 
 
 class Binding:
   """The array arguments of a call as Warp arrays, which follow XLA's pointers.
 
   Making an array takes longer than all else in a call, so they are made once and moved.
+
+  All batch axes are folded into the first dimension, and one run serves the batch, unless an
+  argument lacks some of them: then each entry has a run of its own. A run over the folded batch
+  would read past that argument.
+
+  Attributes:
+    shapes: Warp shapes of the arguments, batch axes folded.
+    entries: the number of entries of the batch.
+    folds: whether all arguments have all entries.
 
   Args:
     signature: The arguments.
@@ -59,40 +73,78 @@ class Binding:
     self.args = signature.arrays
     self.buffers = (*inputs, *pure)
     self.shapes = [collapsed(b.shape, a) for a, b in zip(self.args, self.buffers, strict=True)]
-    sizes = [batch_size(b.shape, a) for a, b in zip(self.args, self.buffers, strict=True)]
-    self.batches = sizes
+    axes = [batch_axes(b.shape, a) for a, b in zip(self.args, self.buffers, strict=True)]
+    whole = np.broadcast_shapes(*axes)
+    self.entries = math.prod(whole)
+    self.folds = all(some == whole for some in axes)
+    # for each argument, the entry that each run takes, and the bytes of one
+    self._rows = [_rows(some, whole) for some in axes]
+    counts = [max(1, math.prod(some)) for some in axes]
+    self._strides = [byte_size(b) // n for b, n in zip(self.buffers, counts, strict=True)]
+    self.entry_shapes = [
+      entry_shape(b.shape, a) for a, b in zip(self.args, self.buffers, strict=True)
+    ]
     # Pointer i of a call is that of argument i, but in-outs come again as the first results.
     count = len(inputs) + len(outputs)
     first_pure = len(inputs) + len(signature.in_outs)
     self.pointer_indices = [*range(len(inputs)), *range(first_pure, count)]
     self._pointers = b""
-    self._arrays: list[wp.array] = []
+    self._runs: list[list[wp.array]] = []
 
   def addresses(self, pointers: bytes) -> list[int]:
     """Returns the addresses of the array arguments, from the packed pointers of a call."""
     values = np.frombuffer(pointers, np.uint64).tolist()
     return [values[i] for i in self.pointer_indices]
 
-  def arrays(self, pointers: bytes) -> list[wp.array]:
-    """Returns Warp arrays for the array arguments, in their order: always the same objects."""
+  def offset(self, i: int, *, entry: int) -> int:
+    """Returns where an entry of argument i begins in its buffer, in bytes."""
+    return self._rows[i][entry] * self._strides[i]
+
+  def runs(self, pointers: bytes) -> list[list[wp.array]]:
+    """Returns the array arguments of each run, in their order: always the same objects."""
     if pointers != self._pointers:
       addresses = self.addresses(pointers)
-      if not self._arrays:
-        self._arrays = [
-          wp.array(ptr=address or None, dtype=arg.type.dtype, shape=shape, device=self.device)
-          for arg, shape, address in zip(self.args, self.shapes, addresses, strict=True)
-        ]
-      for array, address in zip(self._arrays, addresses, strict=True):
-        runtime.move_array(array, address)
+      if not self._runs:
+        self._runs = self.views(addresses)
+      for entry, arrays in enumerate(self._runs):
+        for array, address in zip(arrays, self._of_entry(addresses, entry), strict=True):
+          runtime.move_array(array, address)
       self._pointers = pointers
-    return self._arrays
+    return self._runs
+
+  def views(self, addresses: Sequence[int]) -> list[list[wp.array]]:
+    """Returns arrays for each run on buffers that something else keeps."""
+    shapes = self.shapes if self.folds else self.entry_shapes
+    return [
+      [
+        wp.array(ptr=address or None, dtype=arg.type.dtype, shape=shape, device=self.device)
+        for arg, shape, address in zip(
+          self.args, shapes, self._of_entry(addresses, entry), strict=True
+        )
+      ]
+      for entry in range(1 if self.folds else self.entries)
+    ]
+
+  def _of_entry(self, addresses: Sequence[int], entry: int) -> Sequence[int]:
+    """Returns where an entry begins in each buffer; 0 for a buffer without memory."""
+    if self.folds:
+      return addresses
+    return [a and a + self.offset(i, entry=entry) for i, a in enumerate(addresses)]
 
   def empty(self) -> list[wp.array]:
-    """Returns new arrays of the same shapes."""
+    """Returns new arrays of the shapes."""
     return [
       wp.empty(shape, dtype=arg.type.dtype, device=self.device)
       for arg, shape in zip(self.args, self.shapes, strict=True)
     ]
+
+
+def _rows(axes: tuple[int, ...], whole: tuple[int, ...]) -> Sequence[int]:
+  """Returns the entry of an argument for each entry of the whole batch."""
+  if axes == whole:
+    return range(math.prod(whole))
+  entries = np.arange(math.prod(axes)).reshape(axes)
+  return np.broadcast_to(entries, whole).ravel().tolist()
 
 
 def byte_size(buffer: xla_ffi.Buffer) -> int:

@@ -53,25 +53,28 @@ class _Direct:
     self._modules = owner.modules
     self._waits = owner.graph_mode == GraphMode.NONE
     self._loaded = False
-    self._arguments: list[Any] = []
+    self._runs: list[list[Any]] = []
 
   def __call__(self, pointers: bytes, stream: int) -> None:
     device = self._bound.device
-    arrays = self._bound.arrays(pointers)
-    if not self._arguments:
-      self._arguments = self._signature.merge(arrays, self._statics)
-    arguments = self._arguments
+    runs = self._bound.runs(pointers)
+    if not self._runs:
+      self._runs = [self._signature.merge(arrays, self._statics) for arrays in runs]
     with guard.body(device, stream, alone=not self._loaded, waits=self._waits):
       if device.is_cuda and runtime.is_capturing(stream):
-        self._captured_by_xla(arguments)
+        self._captured_by_xla()
       else:
-        self._func(*arguments)
+        self._body()
     self._loaded = True
 
-  def _captured_by_xla(self, arguments: list[Any]) -> None:
+  def _body(self) -> None:
+    for arguments in self._runs:
+      self._func(*arguments)
+
+  def _captured_by_xla(self) -> None:
     try:
       with wp.ScopedCapture(external=True) as capture:
-        self._func(*arguments)
+        self._body()
     except Exception as error:
       raise RuntimeError(
         "XLA cannot capture this body; GraphMode.WARP_STAGED captures it apart from XLA, "
@@ -95,10 +98,10 @@ class _ByAddress:
     if self._graph is not None:
       self._graph.replay(stream)
       return
-    arrays = self._bound.arrays(pointers)
+    runs = self._bound.runs(pointers)
     with guard.body(self._bound.device, stream, alone=True):
-      self._body(arrays, self._statics)
-    self._graph = graphs.Graph(self._bound.device, lambda: self._body(arrays, self._statics))
+      self._body(runs, self._statics)
+    self._graph = graphs.Graph(self._bound.device, lambda: self._body(runs, self._statics))
 
 
 class FfiCallable:
@@ -165,15 +168,16 @@ class FfiCallable:
     call = jax.ffi.ffi_call(
       self.name,
       types,
-      vmap_method=args_lib.batching(vmap_method or self.options.vmap_method),
+      vmap_method=self.signature.batching(vmap_method or self.options.vmap_method),
       input_output_aliases=self.signature.aliases,
       has_side_effect=self.options.has_side_effect,
     )
     return call(*arrays, key=self.signature.encode(statics))
 
-  def run_body(self, arrays: Sequence[wp.array], statics: dict[str, Any]) -> None:
-    """Calls the function with arrays and static values."""
-    self.func(*self.signature.merge(arrays, statics))
+  def run_body(self, runs: Sequence[Sequence[wp.array]], statics: dict[str, Any]) -> None:
+    """Calls the function with the arrays of each run and static values."""
+    for arrays in runs:
+      self.func(*self.signature.merge(arrays, statics))
 
   def _build(self, device: wp.Device, shapes: dispatch.Shapes) -> dispatch.Launcher:
     statics, _ = self.signature.decode(shapes.key)
@@ -191,8 +195,9 @@ class FfiCallable:
       moving_in, moving_out = self.options.stage_in_argnames, self.options.stage_out_argnames
       inputs = [arg.name for arg in self.signature.array_inputs]
       outputs = [arg.name for arg in (*self.signature.in_outs, *self.signature.outputs)]
+      runs = [arrays] if bound.folds else bound.views([array.ptr or 0 for array in arrays])
       work = graphs.Work(
-        lambda: self.run_body(arrays, statics),
+        lambda: self.run_body(runs, statics),
         [fixed[name] if moving_in is None or name in moving_in else None for name in inputs],
         [fixed[name] if moving_out is None or name in moving_out else None for name in outputs],
         first_inputs=[fixed[name] for name in inputs] if moving_in else (),
@@ -267,7 +272,8 @@ def jax_callable(
     graph_mode: How the launches are captured; see `GraphMode`. All modes work on the CPU and on
       CUDA; on the CPU, JAX is the same as NONE.
     vmap_method: As in `jax.ffi.ffi_call`. Batch axes are folded into the first dimension of each
-      array. "expand_dims" and "legacy_vectorized" act as "broadcast_all".
+      array, and the function runs once. By "expand_dims" and "legacy_vectorized" an array without
+      a batch is not repeated; if there is one, the function runs for each entry, without the axis.
     output_dims: Dimensions of all outputs, or a dict by name. By default those of the first array.
     in_out_argnames: Names of inputs that are results, too, in the same buffer.
     stage_in_argnames: In the staged modes, the inputs to copy in every call; the others keep the

@@ -38,8 +38,8 @@ def jax_kernel(
   Args:
     kernel: The kernel.
     num_outputs: The number of results, in-outs included.
-    vmap_method: As in `jax.ffi.ffi_call`. "expand_dims" and "legacy_vectorized" act as
-      "broadcast_all".
+    vmap_method: As in `jax.ffi.ffi_call`. By "expand_dims" and "legacy_vectorized" an array without
+      a batch is not repeated; if there is one, the kernel is launched for each entry.
     launch_dims: Dimensions of the launch. By default those of the first array.
     output_dims: Dimensions of all outputs, or a dict by name. By default those of the launch.
     in_out_argnames: Names of inputs that are results, too, in the same buffer.

@@ -96,7 +96,7 @@ class FfiKernel:
     call = jax.ffi.ffi_call(
       self.name,
       types,
-      vmap_method=args_lib.batching(vmap_method or self.options.vmap_method),
+      vmap_method=self.signature.batching(vmap_method or self.options.vmap_method),
       input_output_aliases=self.signature.aliases,
       has_side_effect=self.options.has_side_effect,
     )

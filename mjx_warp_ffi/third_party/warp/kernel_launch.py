@@ -66,10 +66,9 @@ class KernelLauncher:
     self._device = device
     bound = binding.Binding(signature, device, inputs=shapes.inputs, outputs=shapes.outputs)
     self._bound = bound
-    batch = next((size for size in bound.batches if size is not None), 1)
-    fold = plan.foldable and all(shape[0] == dims[0] for shape in _entry_shapes(bound))
-    self._entries = 1 if fold else batch
-    dims = (batch * dims[0], *dims[1:]) if fold else tuple(dims)
+    fold = plan.foldable and bound.folds and all(s[0] == dims[0] for s in bound.entry_shapes)
+    self._entries = 1 if fold else bound.entries
+    dims = (bound.entries * dims[0], *dims[1:]) if fold else tuple(dims)
     arrays = self._entry_arrays()
     values = dict(zip((arg.name for arg in bound.args), arrays, strict=True)) | dict(statics)
     with guard.building(device):
@@ -85,7 +84,8 @@ class KernelLauncher:
     if pointers != self._pointers:
       self._addresses = self._bound.addresses(pointers)
       self._pointers = pointers
-      self._point(0)
+      if self._entries:
+        self._point(0)
     for i in self._zeroed:
       if self._sizes[i]:
         runtime.fill_zero(self._device, self._addresses[i], size=self._sizes[i], stream=stream)
@@ -108,11 +108,11 @@ class KernelLauncher:
   def _point(self, entry: int) -> None:
     """Sets the pointers of the recorded launch to those of a batch entry."""
     for parameter, i in self._slots:
-      parameter.data = self._addresses[i] + entry * (self._sizes[i] // max(1, self._entries))
+      parameter.data = self._addresses[i] + self._bound.offset(i, entry=entry)
 
   def _entry_arrays(self) -> list[wp.array]:
     bound = self._bound
-    shapes = bound.shapes if self._entries == 1 else _entry_shapes(bound)
+    shapes = bound.shapes if self._entries == 1 else bound.entry_shapes
     return [
       wp.array(ptr=b.data or None, dtype=arg.type.dtype, shape=shape, device=self._device)
       for arg, b, shape in zip(bound.args, bound.buffers, shapes, strict=True)
@@ -127,14 +127,6 @@ class KernelLauncher:
     names += list(self._plan.adjoint or ())
     pairs = zip(self._launch.params[1:], names, strict=True)
     return [(parameter, index[name]) for parameter, name in pairs if name in index]
-
-
-def _entry_shapes(bound: binding.Binding) -> list[tuple[int, ...]]:
-  """Returns the Warp shapes of one batch entry."""
-  return [
-    tuple(b.shape[len(b.shape) - arg.jax_ndim :][: arg.warp_ndim])
-    for arg, b in zip(bound.args, bound.buffers, strict=True)
-  ]
 
 
 def _record(

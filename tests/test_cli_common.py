@@ -1,5 +1,6 @@
 """Finding, loading and refusing models; help; errors."""
 
+import numpy as np
 import pytest
 from helpers import MODELS
 
@@ -85,6 +86,53 @@ def test_a_tool_error_is_one_line_and_a_status(capsys):
 
   assert common.run_tool(body, []) == 2
   assert "error: no such thing" in capsys.readouterr().err
+
+
+def test_names_in_brackets_are_no_markup(capsys):
+  def body(argv):
+    common.find_model("[/bold]x.xml")
+
+  assert common.run_tool(body, []) == 2
+  assert "no file '[/bold]x.xml'" in capsys.readouterr().err
+
+
+def test_a_feature_without_support_and_an_interrupt_are_no_tracebacks(capsys):
+  def refuses(argv):
+    raise NotImplementedError("mjSOL_PGS is unsupported.")
+
+  def interrupted(argv):
+    raise KeyboardInterrupt
+
+  assert common.run_tool(refuses, []) == 2
+  assert capsys.readouterr().err == "error: mjSOL_PGS is unsupported.\n"
+  assert common.run_tool(interrupted, []) == 130
+
+
+@pytest.mark.parametrize("name", ["none/a.npz", "", "a.txt"])
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(tmp_path, name):
+  with pytest.raises(common.ToolError, match=r"folder|expected a name that ends in \.npz"):
+    common.check_output(tmp_path / name, ".npz")
+  common.check_output(tmp_path / "a.npz", ".npz")
+
+
+@pytest.mark.parametrize(
+  "content", [b"", b"PK\x03\x04" + bytes(50), b"\x93NUMPY\x01\x00", b"x" * 99]
+)
+def test_a_file_that_is_no_array_is_refused_with_the_reason(tmp_path, content):
+  path = tmp_path / "a.npz"
+  path.write_bytes(content)
+  with pytest.raises(common.ToolError, match="a.npz: "):
+    common.load_array(path, "qpos")
+
+
+def test_pickles_are_not_read_and_a_missing_array_is_named(tmp_path):
+  path = tmp_path / "a.npz"
+  np.savez(path, qpos=np.array([{}]), ctrl=np.ones(3))
+  with pytest.raises(common.ToolError, match="allow_pickle"):
+    common.load_array(path, "qpos")
+  with pytest.raises(common.ToolError, match="qvel"):
+    common.load_array(path, "qvel")
+  assert common.load_array(path, "ctrl").tolist() == [1, 1, 1]
 
 
 def test_help_keeps_the_examples_and_states_the_defaults():

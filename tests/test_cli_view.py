@@ -42,7 +42,7 @@ def test_the_viewer_gets_the_model_the_state_and_the_step(monkeypatch, capsys):
 
   class Viewer:
     def __init__(self, model, data, *, step_fn, server):
-      seen.update(model=model, data=data, step=step_fn, port=server)
+      seen.update(model=model, data=data, step=step_fn, server=server)
 
     def run(self):
       seen["step"](seen["model"], seen["data"])
@@ -54,9 +54,9 @@ def test_the_viewer_gets_the_model_the_state_and_the_step(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, name, module)
 
   fake("mjviser", Viewer=Viewer)
-  fake("viser", ViserServer=lambda port: port)
+  fake("viser", ViserServer=lambda host, port: (host, port))
   assert view.main(["cartpole", "--port", "7070"]) == 0
-  assert seen["port"] == 7070
+  assert seen["server"] == ("127.0.0.1", 7070)  # nobody else on the network
   assert seen["data"].time == pytest.approx(seen["model"].opt.timestep)
 
 

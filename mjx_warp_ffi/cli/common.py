@@ -5,11 +5,14 @@ import pathlib
 import subprocess
 import sys
 import textwrap
+import zipfile
 from collections.abc import Sequence
 
 import jax
 import mujoco
+import numpy as np
 import rich.console
+import rich.markup
 import rich.progress
 import warp as wp
 
@@ -20,9 +23,13 @@ LOAD_MEMORY_BYTES = 8 * 2**30
 # MuJoCo's parser is C code: what kills it must not kill the tool, and what fills the memory must
 # not fill the machine's. Exits with 0 for a model that loads.
 _TRIAL = """
-import resource, sys
+import sys
 import mujoco
-resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
+try:
+  import resource
+  resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
+except (ImportError, ValueError):
+  pass  # Windows and macOS have no such limit
 try:
   mujoco.MjModel.from_xml_path(sys.argv[1])
 except (ValueError, RuntimeError, MemoryError, mujoco.FatalError) as error:
@@ -97,6 +104,35 @@ def _try_to_load(path: pathlib.Path) -> None:
     raise ToolError(f"{path}: {trial.stderr.strip() or 'MuJoCo cannot load it'}")
 
 
+def load_array(path: pathlib.Path, name: str) -> np.ndarray:
+  """The array of a name in an npz file, or that of an npy file; pickles are refused.
+
+  Raises:
+    ToolError: the file cannot be read, or has no such array.
+  """
+  try:
+    with path.open("rb") as file:
+      content = np.load(file, allow_pickle=False)
+      array = content if isinstance(content, np.ndarray) else content[name]
+      return np.asarray(array, np.float32)
+  except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile) as error:
+    raise ToolError(f"{path}: {error}") from error
+
+
+def check_output(path: pathlib.Path | None, *suffixes: str) -> None:
+  """Checks, before the work is done, that a file can be written.
+
+  Raises:
+    ToolError: its folder does not exist, it is one itself, or its name ends otherwise.
+  """
+  if path is None:
+    return
+  if suffixes and path.suffix.lower() not in suffixes:
+    raise ToolError(f"{path}: expected a name that ends in {' or '.join(suffixes)}")
+  if not path.parent.is_dir() or path.is_dir():
+    raise ToolError(f"{path}: is a folder, or lies in one that does not exist")
+
+
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):
   """Keeps the examples' line breaks and appends the defaults."""
 
@@ -122,6 +158,14 @@ def positive(text: str) -> int:
   return value
 
 
+def port(text: str) -> int:
+  """An argument type: a network port."""
+  value = int(text)
+  if not 0 < value < 2**16:
+    raise argparse.ArgumentTypeError(f"expected 1 to 65535, got {value}")
+  return value
+
+
 def make_progress(console: rich.console.Console) -> rich.progress.Progress:
   """A progress bar with the time left, silent where the output is no terminal."""
   return rich.progress.Progress(
@@ -141,14 +185,19 @@ def device_name() -> str:
 
 
 def run_tool(body, argv: Sequence[str] | None) -> int:
-  """Calls a tool's body, with Warp quiet, and turns a `ToolError` into a line on stderr.
+  """Calls a tool's body, with Warp quiet, and turns what is no fault of its own into a line.
+
+  That is a `ToolError`, a feature without support or gradient, and an interrupt.
 
   Returns:
-    The exit status: what `body` returns, or 2 after an error.
+    The exit status: what `body` returns, 2 after an error, 130 after an interrupt.
   """
   wp.config.log_level = wp.LOG_ERROR  # the kernels it loads would tear the progress bar
   try:
     return body(argv)
-  except ToolError as error:
-    rich.console.Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False)
+  except (ToolError, NotImplementedError) as error:
+    text = rich.markup.escape(str(error))
+    rich.console.Console(stderr=True).print(f"[bold red]error:[/] {text}", highlight=False)
     return 2
+  except KeyboardInterrupt:
+    return 130

@@ -152,7 +152,8 @@ def _run(argv: Sequence[str] | None) -> int:
   args = make_parser().parse_args(argv)
   if args.steps < args.chunk:
     raise common.ToolError(f"--steps {args.steps} is less than --chunk {args.chunk}")
-  console = rich.console.Console(highlight=False)
+  common.check_output(args.out, ".png", ".pdf", ".svg", ".jpg")
+  console = rich.console.Console(highlight=False, markup=False)
   picture.import_pyplot()
   path = common.find_model("humanoid")
   mj_model = common.load_model("humanoid")

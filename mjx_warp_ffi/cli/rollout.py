@@ -13,7 +13,6 @@ Examples:
 import argparse
 import pathlib
 import sys
-import zipfile
 from collections.abc import Sequence
 
 import jax
@@ -58,13 +57,7 @@ def load_controls(path: pathlib.Path, *, steps: int, worlds: int, nu: int) -> np
   Raises:
     ToolError: the file cannot be read without pickles, or the shape is another.
   """
-  try:
-    with path.open("rb") as file:
-      content = np.load(file, allow_pickle=False)
-      controls = content if isinstance(content, np.ndarray) else content["ctrl"]
-      controls = np.asarray(controls, np.float32)
-  except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-    raise common.ToolError(f"{path}: {error}") from error
+  controls = common.load_array(path, "ctrl")
   if controls.ndim == 2:
     controls = np.repeat(controls[:, None], worlds, axis=1)
   if controls.ndim != 3 or controls.shape[1:] != (worlds, nu) or not len(controls):
@@ -182,9 +175,11 @@ def _run(argv: Sequence[str] | None) -> int:
     raise common.ToolError("nothing to write: give --out, --video or both")
   if not 0 <= args.world < args.worlds:
     raise common.ToolError(f"--world {args.world} is not one of {args.worlds}")
+  common.check_output(args.out, ".npz")
+  common.check_output(args.video)
   if args.video:
     picture.check_video(args.video)
-  console = rich.console.Console(highlight=False)
+  console = rich.console.Console(highlight=False, markup=False)
   mj_model = common.load_model(args.model)
   mj_data = initial_data(mj_model, args.keyframe)
   ctrl = make_controls(mj_model, mj_data.ctrl, args=args)
@@ -197,7 +192,7 @@ def _run(argv: Sequence[str] | None) -> int:
       frames = frames_of(args, saved["qpos"][:, args.world], dt=dt, progress=progress)
       picture.write_video(args.video, frames, fps=args.fps)
   for path in filter(None, (args.out, args.video)):
-    console.print(f"wrote {path}", markup=False)
+    console.print(f"wrote {path}")
   if overflow:
     console.print(f"{overflow} worlds had more contacts or rows than the capacities hold")
   bad = int((~np.isfinite(saved["qpos"])).any(axis=(0, 2)).sum())

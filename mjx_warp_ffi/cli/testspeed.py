@@ -87,11 +87,12 @@ def _run(argv: Sequence[str] | None) -> int:
   args = make_parser().parse_args(argv)
   if args.steps % args.substeps:
     raise common.ToolError(f"--steps {args.steps} must be a multiple of --substeps {args.substeps}")
+  common.check_output(args.json)
   mj_model = common.load_model(args.model)
   adjust(mj_model, args)
   name = pathlib.Path(args.model).stem
   console = rich.console.Console(highlight=False)
-  console.print(f"{name} on {common.device_name()}")
+  console.print(f"{name} on {common.device_name()}", markup=False)
   rows = []
   with common.make_progress(console) as progress:
     for worlds in args.worlds:

@@ -152,7 +152,8 @@ def _cells(row: Row) -> list[str]:
 def show(rows: Sequence[Row], console: rich.console.Console) -> None:
   """Prints a table a model, and beneath it who was left out and why."""
   for model in dict.fromkeys(row.model for row in rows):
-    out = rich.table.Table(title=model, box=rich.box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    out = rich.table.Table(title=rich.markup.escape(model), box=rich.box.SIMPLE_HEAD)
+    out.padding, out.pad_edge = (0, 1), False
     for name in HEADER[1:]:
       out.add_column(name, justify="right" if name else "left", no_wrap=bool(name))
     mine = [row for row in rows if row.model == model]

@@ -14,7 +14,6 @@ import importlib
 import importlib.util
 import pathlib
 import sys
-import zipfile
 from collections.abc import Callable, Sequence
 
 import jax
@@ -56,11 +55,7 @@ def played(mj_model: mujoco.MjModel, path: pathlib.Path, *, world: int) -> StepF
   Raises:
     ToolError: the file cannot be read, or is of another model.
   """
-  try:
-    with np.load(path, allow_pickle=False) as content:
-      qpos = np.asarray(content["qpos"], float)
-  except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-    raise common.ToolError(f"{path}: {error}") from error
+  qpos = common.load_array(path, "qpos")
   if qpos.ndim != 3 or qpos.shape[2] != mj_model.nq or not len(qpos):
     raise common.ToolError(
       f"{path}: qpos has shape {qpos.shape}, expected (steps, worlds, {mj_model.nq})"
@@ -86,7 +81,8 @@ def make_parser() -> argparse.ArgumentParser:
   add("--keyframe", help="start from this keyframe, by name or number")
   add("--play", type=pathlib.Path, help="an npz file of mjx-warp-rollout to show")
   add("--world", type=int, default=0, help="which world of the file")
-  add("--port", type=common.positive, default=8080, help="where the browser finds the viewer")
+  add("--port", type=common.port, default=8080, help="where the browser finds the viewer")
+  add("--host", default="127.0.0.1", help="0.0.0.0 lets other machines see and move the model")
   return parser
 
 
@@ -102,7 +98,7 @@ def _run(argv: Sequence[str] | None) -> int:
     step = live(mj_model)
   mujoco.mj_forward(mj_model, mj_data)
   viewer, viser = map(importlib.import_module, ("mjviser", "viser"))  # optional, and slow to load
-  server = viser.ViserServer(port=args.port)
+  server = viser.ViserServer(host=args.host, port=args.port)
   viewer.Viewer(mj_model, mj_data, step_fn=step, server=server).run()
   return 0
 

@@ -39,6 +39,9 @@ class Oracle:
     mujoco.mj_forward(self.m, d)
     qacc = d.qacc.copy()
     mujoco.mj_subtreeVel(self.m, d)
+    mujoco.mj_rnePostConstraint(self.m, d)
+    mujoco.mj_energyPos(self.m, d)
+    mujoco.mj_energyVel(self.m, d)
     reports = {k: getattr(d, k).copy() for k in self.cotangents if k not in OUTPUTS}
     if self.integrate:
       d.qacc_warmstart[:] = qacc

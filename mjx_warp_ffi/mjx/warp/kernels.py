@@ -122,6 +122,18 @@ def _copy_contacts(
 
 
 @wp.kernel(enable_backward=False)
+def _to_pool(
+  ncon: wp.array[int],
+  order: wp.array2d[int],
+  by_world: wp.array3d[float],
+  pool: wp.array2d[float],
+):
+  world, i, word = wp.tid()
+  if i < ncon[world]:
+    pool[order[world, i], word] = by_world[world, i, word]
+
+
+@wp.kernel(enable_backward=False)
 def _note_filled(ncon: wp.array[int], filled: wp.array2d[bool]):
   world, i = wp.tid()
   filled[world, i] = i < ncon[world]
@@ -224,9 +236,36 @@ class WorldContacts:
 
   def launch(self) -> None:
     """Fills `arrays` and adds to `ncon`, which must be zero."""
-    d, con = self._d, self._d.contact
+    d = self._d
     if not self._columns.size:
       return
+    self._sort()
+    rows = self._listed.shape
+    wp.launch(
+      _copy_contacts,
+      dim=(rows[0], self._columns.size, rows[1]),
+      inputs=[self.ncon, self.order, d.naconmax, self._columns, self._filled],
+    )
+    wp.launch(_note_filled, dim=rows, inputs=[self.ncon], outputs=[self._filled])
+
+  def to_pool(self, by_world: wp.array, pool: wp.array) -> None:
+    """Writes numbers of each world's contacts where those contacts are in the pool, zero elsewhere.
+
+    Args:
+      by_world: (nworld, nconmax, words).
+      pool: (naconmax, ...), of that many words each.
+    """
+    words = by_world.shape[2]
+    flat = wp.array(ptr=pool.ptr, dtype=float, shape=(pool.shape[0], words), device=pool.device)
+    pool.zero_()
+    self.ncon.zero_()
+    self._sort()
+    inputs = [self.ncon, self.order, by_world, flat]
+    wp.launch(_to_pool, dim=by_world.shape, inputs=inputs)
+
+  def _sort(self) -> None:
+    """Fills `order` and adds to `ncon`, which must be zero."""
+    d, con = self._d, self._d.contact
     wp.launch(
       _list_contacts,
       dim=d.naconmax,
@@ -240,9 +279,3 @@ class WorldContacts:
       inputs=[self.ncon, self._listed, self._keys],
       outputs=[self.order],
     )
-    wp.launch(
-      _copy_contacts,
-      dim=(rows[0], self._columns.size, rows[1]),
-      inputs=[self.ncon, self.order, d.naconmax, self._columns, self._filled],
-    )
-    wp.launch(_note_filled, dim=rows, inputs=[self.ncon], outputs=[self._filled])

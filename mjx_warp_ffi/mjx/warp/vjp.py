@@ -20,7 +20,8 @@ from jax.custom_derivatives import SymbolicZero
 from mjx_warp_ffi.mjx import types
 from mjx_warp_ffi.mjx.types import Data, Model, with_results
 from mjx_warp_ffi.mjx.warp import batching, fd, fields, report, reset_vjp
-from mjx_warp_ffi.mjx.warp.adjoint import sensors, supported
+from mjx_warp_ffi.mjx.warp.adjoint import sensor_rules, supported
+from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import FORCE
 from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, RATES, REPORTS, STATE, StepAdjoint
 from mjx_warp_ffi.mjx.warp.ffi import (
   FIELDS,
@@ -237,7 +238,7 @@ class Analytic:
     _check_rules(Plan(m.spec, m.opt.statics, inputs.sizes, 1, frozenset()), wanted)
     # the carry of a loop has a cotangent for everything: that it is zero shows only at run time
     nonzero = [jnp.any(given[n] != 0) for n in unruled]
-    silent = sum(sensors.unruled(m.spec.mj_model).values(), [])
+    silent = sum(sensor_rules.unruled(m.spec.mj_model, m.opt.integrator).values(), [])
     if "sensordata" in ruled and silent:  # some sensors have a rule, and these have not
       unruled += ("sensordata",)
       nonzero.append(jnp.any(given["sensordata"][np.array(silent)] != 0))
@@ -293,9 +294,21 @@ def _adjoint(w: Workspace, wanted: Wanted) -> StepAdjoint:
     w.m,
     d=w.d,
     wrt=wanted.parameters,
-    outputs=tuple(n for n in wanted.cotangents if n in REPORTS),
+    outputs=tuple(n for n in wanted.cotangents if n in REPORTS or n == FORCE),
     integrate=wanted.integrate,
   )
+
+
+def _cotangent(w: Workspace, adjoint: StepAdjoint, *, name: str) -> wp.array:
+  """The array for a cotangent of all worlds."""
+  array = adjoint.cotangents[name]
+  if not name.startswith("contact"):
+    return array
+  # the adjoint has contacts in MJWarp's pool
+  words = array.capacity // 4 // max(1, array.shape[0])
+  by_world = wp.zeros((w.d.nworld, w.contacts.nconmax, words), dtype=float)
+  adjoint.stage.after_recompute.insert(0, lambda: w.contacts.to_pool(by_world, array))
+  return by_world
 
 
 def _gradients(
@@ -328,9 +341,9 @@ def _launch(wanted: Wanted, plan: Plan, arrays: batching.Arrays) -> batching.Arr
     with wp.ScopedDevice(device):
       w = Workspace(plan)
       adjoint = _adjoint(w, wanted)
-    inputs = [w.leaf(n) for n in (*wanted.leaves, *wanted.parameters)]
-    inputs += [w.field(n) for n in wanted.inputs] + [w.d.qacc]
-    inputs += [adjoint.cotangents[n] for n in wanted.cotangents]
+      inputs = [w.leaf(n) for n in (*wanted.leaves, *wanted.parameters)]
+      inputs += [w.field(n) for n in wanted.inputs] + [w.d.qacc]
+      inputs += [_cotangent(w, adjoint, name=n) for n in wanted.cotangents]
     outputs = [adjoint.gradients[n] for n in wanted.gradients]
     with wp.ScopedDevice(device):
       notes = report.Notes(wanted.unruled, plan.nworld) if wanted.unruled else None

@@ -74,7 +74,7 @@ def geom_pose(
 
 
 @wp.func
-def _relative(
+def relative(
   f0: wp.spatial_vector,
   f1: wp.spatial_vector,
   r0: wp.vec3,
@@ -194,12 +194,20 @@ def _cone_power(
 
 
 @functools.cache
-def contact_kernel(elliptic: bool, a: int) -> wp.Kernel:
-  """All rows of a contact, a thread per contact of the pool."""
+def contact_kernel(elliptic: bool, a: int, *, given: bool = False) -> wp.Kernel:
+  """All rows of a contact, a thread per contact of the pool.
+
+  The virtual velocity is that of field 0, or given for each contact in its frame.
+  """
 
   @wp.kernel(module="unique")
   def contact_power(
-    rows: Rows, contacts: Contacts, tree: Tree, nodes: Nodes, power: wp.array[float]
+    rows: Rows,
+    contacts: Contacts,
+    tree: Tree,
+    nodes: Nodes,
+    motion: wp.array[wp.spatial_vector],
+    power: wp.array[float],
   ):
     c = wp.tid()
     if c >= contacts.nacon[0]:
@@ -217,11 +225,14 @@ def contact_kernel(elliptic: bool, a: int) -> wp.Kernel:
     r0 = pos - nodes.xpos[world, n0]
     r1 = pos - nodes.xpos[world, n1]
     frame = contacts.frame[c]
-    v = _relative(nodes.vel[world, n0], nodes.vel[world, n1], r0, r1, frame)
+    v = relative(nodes.vel[world, n0], nodes.vel[world, n1], r0, r1, frame)
     fa0 = nodes.fields[wp.static(a), world, n0]
     fa1 = nodes.fields[wp.static(a), world, n1]
-    acc = _relative(fa0, fa1, r0, r1, frame)
-    w = _relative(nodes.fields[0, world, n0], nodes.fields[0, world, n1], r0, r1, frame)
+    acc = relative(fa0, fa1, r0, r1, frame)
+    if wp.static(given):
+      w = motion[c]
+    else:
+      w = relative(nodes.fields[0, world, n0], nodes.fields[0, world, n1], r0, r1, frame)
     row = world % contacts.body_invweight0.shape[0]
     weight = contacts.body_invweight0[row, b0][0] + contacts.body_invweight0[row, b1][0]
     gap = contacts.dist[c] - contacts.margin[c]
@@ -237,48 +248,61 @@ def contact_kernel(elliptic: bool, a: int) -> wp.Kernel:
   return contact_power
 
 
-def record(step, rows: Rows) -> None:
-  """Records the contacts of a `StageAdjoint`."""
-  tape, m, d = step.tape, step.m, step.d
-  xpos, xmat = tape.twin(d.geom_xpos), tape.twin(d.geom_xmat)
-  geoms = tape.struct(Geoms, geom_bodyid=m.geom_bodyid, **step.leaves("geom_pos", "geom_quat"))
-  inputs = [step.sweep.tree, step.sweep.nodes, geoms]
-  # the collision ran at the poses that are there already
-  dim = (tape.nworld, m.ngeom)
-  tape.launch(geom_pose, dim, inputs=inputs, outputs=[xpos, xmat], forward=False)
-  geometry = step.geometry
-  dist, pos, frame = (tape.twin(x) for x in (geometry.dist, geometry.pos, geometry.frame))
-  size = step.inputs.get("geom_size")
+class Recorded:
+  """The contacts of a `StageAdjoint`, recorded before what depends on them.
 
-  def backward():
-    geometry.backward(
-      dist.grad,
-      pos.grad,
-      grad_frame=frame.grad,
-      grad_geom_xpos=xpos.grad,
-      grad_geom_xmat=xmat.grad,
-      grad_geom_size=None if size is None else size.grad,
+  Attributes:
+    struct: the contacts.
+    arrays: their distances, points and frames, which have gradients.
+  """
+
+  def __init__(self, step):
+    """Records where the contacts are."""
+    tape, m, d, geometry = step.tape, step.m, step.d, step.geometry
+    xpos, xmat = tape.twin(d.geom_xpos), tape.twin(d.geom_xmat)
+    geoms = tape.struct(Geoms, geom_bodyid=m.geom_bodyid, **step.leaves("geom_pos", "geom_quat"))
+    inputs = [step.sweep.tree, step.sweep.nodes, geoms]
+    # the collision ran at the poses that are there already
+    dim = (tape.nworld, m.ngeom)
+    tape.launch(geom_pose, dim, inputs=inputs, outputs=[xpos, xmat], forward=False)
+    self.arrays = [tape.twin(x) for x in (geometry.dist, geometry.pos, geometry.frame)]
+    dist, pos, frame = self.arrays
+    size = step.inputs.get("geom_size")
+
+    def backward():
+      geometry.backward(
+        dist.grad,
+        pos.grad,
+        grad_frame=frame.grad,
+        grad_geom_xpos=xpos.grad,
+        grad_geom_xmat=xmat.grad,
+        grad_geom_size=None if size is None else size.grad,
+      )
+
+    tape.call(forward=lambda: geometry.forward(d.geom_xpos, d.geom_xmat), backward=backward)
+    contact = d.contact
+    made = materials.record(step)
+    self.struct = tape.struct(
+      Contacts,
+      nacon=d.nacon,
+      world=contact.worldid,
+      row=contact.efc_address,
+      margin=contact.includemargin,
+      found=contact.dist,
+      dist=dist,
+      pos=pos,
+      frame=frame,
+      geom_bodyid=m.geom_bodyid,
+      **{f: getattr(contact, f) for f in ("type", "geom", "dim")},
+      **made,
+      **rescale.record_contacts(step, pos=pos, frame=frame, friction=made["friction"]),
+      **step.leaves("body_invweight0", "opt.impratio"),
     )
 
-  tape.call(forward=lambda: geometry.forward(d.geom_xpos, d.geom_xmat), backward=backward)
-  contact = d.contact
-  made = materials.record(step)
-  contacts = tape.struct(
-    Contacts,
-    nacon=d.nacon,
-    world=contact.worldid,
-    row=contact.efc_address,
-    margin=contact.includemargin,
-    found=contact.dist,
-    dist=dist,
-    pos=pos,
-    frame=frame,
-    geom_bodyid=m.geom_bodyid,
-    **{f: getattr(contact, f) for f in ("type", "geom", "dim")},
-    **made,
-    **rescale.record_contacts(step, pos=pos, frame=frame, friction=made["friction"]),
-    **step.leaves("body_invweight0", "opt.impratio"),
-  )
-  kernel = contact_kernel(m.opt.cone == ConeType.ELLIPTIC, step.fields.a)
-  inputs = [rows, contacts, step.sweep.tree, step.sweep.nodes]
-  tape.power(kernel, (d.naconmax,), inputs=inputs)
+  def record_power(self, step, rows: Rows, *, virtual: wp.array | None = None) -> None:
+    """Records the power on field 0, or on virtual velocities of the contacts."""
+    given = virtual is not None
+    kernel = contact_kernel(step.m.opt.cone == ConeType.ELLIPTIC, step.fields.a, given=given)
+    none = wp.zeros(1, dtype=wp.spatial_vector) if virtual is None else virtual
+    inputs = [rows, self.struct, step.sweep.tree, step.sweep.nodes, none]
+    step.tape.power(kernel, (step.d.naconmax,), inputs=inputs)

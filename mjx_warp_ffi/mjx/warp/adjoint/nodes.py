@@ -292,10 +292,18 @@ class Sweep:
     frames: the `Frames` of the model.
     state: the `State` of the workspace.
     fields: which frozen velocities are carried.
+    track: whether these get a gradient.
   """
 
   def __init__(
-    self, mjm: mujoco.MjModel, tape: Tape, *, frames: Frames, state: State, fields: Fields
+    self,
+    mjm: mujoco.MjModel,
+    tape: Tape,
+    *,
+    frames: Frames,
+    state: State,
+    fields: Fields,
+    track: bool = False,
   ):
     """See the class."""
     self.topology = top = topology(mjm)
@@ -304,6 +312,8 @@ class Sweep:
     self.tree = tape.struct(Tree, **ints)
     shape = (tape.nworld, fields.count)
     self.coords = wp.zeros((shape[1], shape[0], mjm.nv), dtype=float, device=tape.device)
+    if track:
+      tape.track(self.coords)
     self.slices = [self.coords[i] for i in range(fields.count)]
     self.arrays = dict(
       xpos=tape.array(top.count, dtype=wp.vec3),

@@ -29,7 +29,9 @@ SUBTREES = ("subtree_com", "subtree_linvel", "subtree_angmom", "cvel")
 TENDONS = ("ten_length", "ten_velocity")
 ACTUATORS = ("actuator_length", "actuator_velocity")
 REPORTS = (*BODIES, *JOINTS, *GEOMS, *SITES, *SUBTREES, *TENDONS, *ACTUATORS)
-REPORTS += (*FORCES, "actuator_force", "sensordata")
+REPORTS += (*FORCES, "actuator_force", "sensordata", "cacc", "cfrc_int", "cfrc_ext")
+REPORTS += ("energy",)
+REPORTS += ("contact.dist", "contact.pos", "contact.frame")
 
 
 @wp.struct

@@ -34,10 +34,10 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotation_vector, safe_length, 
 
 
 @wp.func
-def _limit_joint(
-  rows: Rows, joints: JointRows, state: State, coords: wp.array3d[float], world: int, r: int, j: int
-) -> float:
-  """A limit of a joint."""
+def limited_joint(
+  rows: Rows, joints: JointRows, state: State, coords: wp.array3d[float], world: int, j: int
+):
+  """The position of a joint's limit, and its rates along qvel, qacc and field 0."""
   i = joints.jnt_qposadr[j]
   d = joints.jnt_dofadr[j]
   limits = joints.jnt_range[world % joints.jnt_range.shape[0], j]
@@ -65,6 +65,23 @@ def _limit_joint(
     jv = side * state.qvel[world, d]
     ja = side * coords[rows.a, world, d]
     jw = side * coords[0, world, d]
+  return pos, jv, ja, jw
+
+
+@wp.func
+def joint_limit_power(
+  rows: Rows,
+  joints: JointRows,
+  world: int,
+  r: int,
+  j: int,
+  pos: float,
+  jv: float,
+  ja: float,
+  jw: float,
+) -> float:
+  """The power of a joint's limit."""
+  d = joints.jnt_dofadr[j]
   solref = joints.jnt_solref[world % joints.jnt_solref.shape[0], j]
   solimp = joints.jnt_solimp[world % joints.jnt_solimp.shape[0], j]
   weight = joints.dof_invweight0[world % joints.dof_invweight0.shape[0], d]
@@ -72,10 +89,8 @@ def _limit_joint(
 
 
 @wp.func
-def _limit_tendon(
-  rows: Rows, tendons: TendonRows, rates: Rates, world: int, r: int, t: int
-) -> float:
-  """A limit of a tendon."""
+def limited_tendon(rows: Rows, tendons: TendonRows, rates: Rates, world: int, t: int):
+  """The position of a tendon's limit, and its rates along qvel, qacc and field 0."""
   limits = tendons.tendon_range[world % tendons.tendon_range.shape[0], t]
   lower = rates.length[world, t] - limits[0]
   upper = limits[1] - rates.length[world, t]
@@ -88,6 +103,22 @@ def _limit_tendon(
   jv = side * rates.velocity[world, t]
   ja = side * rates.fields[rows.a, world, t]
   jw = side * rates.fields[0, world, t]
+  return pos, jv, ja, jw
+
+
+@wp.func
+def tendon_limit_power(
+  rows: Rows,
+  tendons: TendonRows,
+  world: int,
+  r: int,
+  t: int,
+  pos: float,
+  jv: float,
+  ja: float,
+  jw: float,
+) -> float:
+  """The power of a tendon's limit."""
   solref = tendons.tendon_solref_lim[world % tendons.tendon_solref_lim.shape[0], t]
   solimp = tendons.tendon_solimp_lim[world % tendons.tendon_solimp_lim.shape[0], t]
   weight = tendons.tendon_invweight0[world % tendons.tendon_invweight0.shape[0], t]
@@ -180,7 +211,8 @@ def joint_row_power(
     k = rows.id[world, r]
     if kind == LIMIT_JOINT:
       if rows.state[world, r] == QUADRATIC:
-        p = _limit_joint(rows, joints, state, coords, world, r, k)
+        pos, jv, ja, jw = limited_joint(rows, joints, state, coords, world, k)
+        p = joint_limit_power(rows, joints, world, r, k, pos, jv, ja, jw)
     elif kind == FRICTION_DOF:
       solref = joints.dof_solref[world % joints.dof_solref.shape[0], k]
       solimp = joints.dof_solimp[world % joints.dof_solimp.shape[0], k]
@@ -212,7 +244,8 @@ def tendon_row_power(
     k = rows.id[world, r]
     if kind == LIMIT_TENDON:
       if rows.state[world, r] == QUADRATIC:
-        p = _limit_tendon(rows, tendons, rates, world, r, k)
+        pos, jv, ja, jw = limited_tendon(rows, tendons, rates, world, k)
+        p = tendon_limit_power(rows, tendons, world, r, k, pos, jv, ja, jw)
     elif kind == FRICTION_TENDON:
       solref = tendons.tendon_solref_fri[world % tendons.tendon_solref_fri.shape[0], k]
       solimp = tendons.tendon_solimp_fri[world % tendons.tendon_solimp_fri.shape[0], k]

@@ -10,9 +10,9 @@ from collections.abc import Callable
 import mujoco
 import numpy as np
 import warp as wp
-from mujoco_warp._src.types import CamLightType, DataType, ObjType, SensorType
+from mujoco_warp._src.types import DataType, ObjType, SensorType
 
-from mjx_warp_ffi.mjx.warp.adjoint import force_sensors, outputs
+from mjx_warp_ffi.mjx.warp.adjoint import outputs
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, make_rates
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
@@ -46,46 +46,10 @@ _FRAMES = (FRAMEPOS, FRAMEQUAT, FRAMEXAXIS, FRAMEYAXIS, FRAMEZAXIS, FRAMELINVEL,
 _FRAMES += (VELOCIMETER, GYRO, MAGNETOMETER)
 _ACCELERATIONS = (FRAMELINACC, FRAMEANGACC, ACCELEROMETER)
 _SUBTREES = (SUBTREECOM, SUBTREELINVEL, SUBTREEANGMOM)
-# INSIDESITE is a step function: its derivative is zero
-_CONSTANT = (int(SensorType.INSIDESITE),)
-_KNOWN = (
-  *force_sensors.KINDS,
-  *_JOINTS,
-  *_RATES,
-  *_FRAMES,
-  *_ACCELERATIONS,
-  *_SUBTREES,
-  *_CONSTANT,
-  CLOCK,
-)
-
+KINDS = (*_JOINTS, *_RATES, *_FRAMES, *_ACCELERATIONS, *_SUBTREES, CLOCK)
 _REAL, _POSITIVE = int(DataType.REAL), int(DataType.POSITIVE)
 _BODY, _XBODY = int(ObjType.BODY), int(ObjType.XBODY)
 _GEOM, _SITE, _CAMERA = int(ObjType.GEOM), int(ObjType.SITE), int(ObjType.CAMERA)
-
-
-def unruled(mjm: mujoco.MjModel) -> dict[str, list[int]]:
-  """The kinds of sensors of a model that have no rule, and where their data are."""
-  found: dict[str, list[int]] = {}
-  pairs = ((mjm.sensor_objtype, mjm.sensor_objid), (mjm.sensor_reftype, mjm.sensor_refid))
-  for k, kind in enumerate(mjm.sensor_type):
-    name = "" if kind in _KNOWN else f"sensor {SensorType(kind).name}"
-    if kind == force_sensors.JOINT and np.any(mjm.jnt_actgravcomp):
-      name = "sensor JOINTACTFRC with actuatorgravcomp"
-    for types, ids in pairs:
-      camera = types[k] == _CAMERA and ids[k] >= 0
-      if camera and mjm.cam_mode[ids[k]] != int(CamLightType.FIXED):
-        name = name or "sensors of cameras that track"
-    if name:
-      start = mjm.sensor_adr[k]
-      found.setdefault(name, []).extend(range(start, start + mjm.sensor_dim[k]))
-  return found
-
-
-def unsupported(mjm: mujoco.MjModel) -> list[str]:
-  """Names of the sensors of a model, if none of their data has a rule."""
-  found = unruled(mjm)
-  return sorted(found) if sum(map(len, found.values())) == mjm.nsensordata else []
 
 
 @wp.struct
@@ -324,17 +288,13 @@ def _struct(step) -> tuple[Callable[..., Sensors], Objects]:
   """A maker of `Sensors`, which lacks `which`, and the frames of a `StageAdjoint`."""
   m, tape = step.m, step.tape
   names = "type datatype objtype objid reftype refid adr dim cutoff".split()
-  gravity = m.opt.gravity
-  if m.opt.disableflags & int(mujoco.mjtDisableBit.mjDSBL_GRAVITY):
-    gravity = wp.zeros_like(gravity)
   fixed = {name: getattr(m, f"sensor_{name}") for name in names}
   fixed |= dict(jnt_qposadr=m.jnt_qposadr, jnt_dofadr=m.jnt_dofadr, magnetic=m.opt.magnetic)
   bodies = {f: getattr(m, f) for f in ("geom_bodyid", "site_bodyid", "cam_bodyid")}
   leaves = ("body_ipos", "body_iquat", "geom_pos", "geom_quat", "site_pos", "site_quat")
   cameras = {f: getattr(m, f) for f in ("cam_pos", "cam_quat")}
   objects = tape.struct(Objects, **bodies, **cameras, **step.leaves(*leaves))
-  gravity = step.leaf("opt.gravity") if gravity is m.opt.gravity else gravity
-  return functools.partial(tape.struct, Sensors, **fixed, gravity=gravity), objects
+  return functools.partial(tape.struct, Sensors, **fixed, gravity=step.gravity), objects
 
 
 def has_accelerations(mjm: mujoco.MjModel) -> bool:

@@ -262,16 +262,21 @@ def from_actuators(dofs: Dofs, world: int, j: int):
   return damping, poly, armature
 
 
+def make_inertia(step) -> Inertia:
+  """The masses of the bodies of a `StageAdjoint`."""
+  return step.tape.struct(
+    Inertia,
+    **step.leaves(*[f"body_{f}" for f in "mass inertia ipos iquat gravcomp".split()]),
+    gravity=step.leaf("opt.gravity"),
+  )
+
+
 def record(step) -> None:
   """Records the parts of this module on the tape of a `StageAdjoint`."""
   tape, m, x = step.tape, step.m, step.inputs
   flags = m.opt.disableflags
   passive = (flags & _PASSIVE) != _PASSIVE
-  inertia = step.inertia = tape.struct(
-    Inertia,
-    **step.leaves(*[f"body_{f}" for f in "mass inertia ipos iquat gravcomp".split()]),
-    gravity=step.leaf("opt.gravity"),
-  )
+  inertia = step.inertia
   kernel = body_kernel(step.fields, gravity=not flags & DisableBit.GRAVITY, gravcomp=passive)
   inputs = [step.sweep.tree, step.sweep.nodes, inertia, x["xfrc_applied"]]
   tape.power(kernel, (tape.nworld, m.nbody - 1), inputs=inputs)

@@ -110,9 +110,9 @@ class Implicit:
 class Newton:
   """The solve with H at the solution d.qacc, and one Newton step towards that solution.
 
-  The order of calls: `begin` at the acceleration that the forward solve gave, `solve` for any
-  number of right-hand sides, `polish`, which moves d.qacc, and `solve_again` for the worlds whose
-  active set it changed. Without rows H is the mass matrix, and all but `solve` do nothing. That of
+  The order of calls: `begin` at the acceleration that the forward solve gave, `polish`, which moves
+  d.qacc, `solve` for a right-hand side, with the H from before, and `solve_again` for the worlds
+  whose active set the polish changed. Without rows H is the mass matrix, and all but `solve` do nothing. That of
   the discrete step has the stiffnesses and dampers that it integrates, and rows or not.
 
   Args:

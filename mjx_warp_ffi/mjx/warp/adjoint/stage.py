@@ -15,17 +15,22 @@ from mujoco_warp._src.types import DisableBit
 
 from mjx_warp_ffi.mjx.warp.adjoint import (
   actuators,
+  contact_outputs,
   contacts,
+  energy,
   force_sensors,
   forces,
   integrate,
   law,
+  limits,
   metric,
   nodes,
   outputs,
   rates,
+  reactions,
   rescale,
   rows,
+  sensor_rules,
   sensors,
   smooth,
   solve,
@@ -87,7 +92,7 @@ class StageAdjoint:
       world_fastest = device.is_cuda
     self.mjm, self.m, self.d, self.wrt = mjm, m, d, wrt
     self.integrate, self._outputs = integrate, outputs
-    self._polish = solve.may_be_off(m) if polish is None else polish
+    self._polish = polish
     with wp.ScopedDevice(device):
       self.tape = Tape(d.nworld, device, world_fastest=world_fastest)
       self._allocate()
@@ -100,8 +105,10 @@ class StageAdjoint:
 
   def _allocate(self) -> None:
     m, d = self.m, self.d
+    names = OUTPUTS if self.integrate else RATES
+    names = dict.fromkeys((*names, *self._outputs))
+    self.cotangents = {name: wp.zeros_like(supported.output(d, name)) for name in names}
     has_rows = self._has_rows = supported.has_rows(m, d)
-    self.geometry = supported.contact_geometry(self.mjm, m, d=d) if has_rows else None
     self._has_welds = has_rows and m.eq_connect_adr.size + m.eq_wld_adr.size > 0
     second = self.integrate and solve.has_second_solve(m)
     self.implicitfast = second and solve.implicitfast(m)
@@ -109,6 +116,9 @@ class StageAdjoint:
     if self.discrete and d.njmax == 0:
       supported.refuse(["integrator DISCRETE without room for constraint rows (njmax=0)"])
     masked = bool(m.jnt_actfrclimited.numpy().any())
+    self.before_sweep = []  # functions that need the virtual velocities
+    self.after_recompute = []  # functions that need the forces of the rows
+    self._read_needs()
     self.fields = nodes.make_fields(
       second=second,
       acceleration=has_rows or self.implicitfast or self.discrete,
@@ -117,21 +127,33 @@ class StageAdjoint:
     )
     self._needs_forces = self._polish or self.implicitfast or self._has_welds or masked
     self._needs_forces |= self.discrete
-    self._needs_forces |= self.senses_forces
+    self._needs_forces |= self.senses_forces or bool(self.after_recompute)
     self.newton = solve.Newton(m, d, rows=has_rows or self.discrete, polish=self._polish)
     self.implicit = solve.Implicit(m, d) if second else None
     self.inputs = {name: self.tape.twin(getattr(d, name)) for name in STATE}
     for name in self.wrt:
       self.inputs[name] = self.tape.twin(supported.parameter(m, name))
-    names = OUTPUTS if self.integrate else RATES
-    names = dict.fromkeys((*names, *self._outputs))
-    self.cotangents = {name: wp.zeros_like(getattr(d, name)) for name in names}
-    self._early = "sensordata" in names and sensors.has_accelerations(self.mjm)
     vector = (d.nworld, m.nv)
-    self.before_sweep = []  # functions that need the virtual velocities
     self._ma, self._next_qacc, self._g, self._extra = (
       wp.zeros(vector, dtype=float) for _ in range(4)
     )
+
+  def _read_needs(self) -> None:
+    """Which outputs depend on contacts, on the acceleration, and on the forces of rows."""
+    located = contact_outputs.of_geometry(self)
+    exist = self._has_rows or located
+    self.geometry = supported.contact_geometry(self.mjm, self.m, d=self.d) if exist else None
+    sensed = "sensordata" in self.cotangents
+    self._accelerations = sensed and sensors.has_accelerations(self.mjm)
+    self._reactions = reactions.wanted(self)
+    touched = self.geometry is not None and contact_outputs.of_forces(self)
+    self._limits = self._has_rows and limits.wanted(self)
+    self._row_forces = self._has_rows and (self._reactions or touched or self._limits)
+    self._early = self._accelerations or self._reactions or self._row_forces
+    self.weights = sensor_rules.weights(self) if sensed else wp.zeros((1, 1), dtype=float)
+    if self._polish is None:
+      # a row's force has the error of the acceleration times the stiffness of the row
+      self._polish = solve.may_be_off(self.m) or self._row_forces
 
   def _reports_forces(self) -> bool:
     """Whether generalised forces have cotangents, their own or those of sensors."""
@@ -179,15 +201,14 @@ class StageAdjoint:
       mocap_pos=x["mocap_pos"],
       mocap_quat=x["mocap_quat"],
     )
-    self.sweep = nodes.Sweep(self.mjm, tape, frames=frames, state=self.state, fields=self.fields)
-    if self._early:
-      sensors.record_accelerations(self)
-      self._early_count = tape.count
+    self.sweep = nodes.Sweep(
+      self.mjm, tape, frames=frames, state=self.state, fields=self.fields, track=self._row_forces
+    )
+    self._make_structs()
+    self._record_early()
     self.cot_force, cot_qfrc_actuator = force_sensors.record(self)
     forces.record(self, cot_qfrc_actuator)
     smooth.record(self)
-    names = ("site_pos", "site_quat")
-    self.sites = tape.struct(rates.Sites, site_bodyid=self.m.site_bodyid, **self.leaves(*names))
     self.springs = springs.record(self)
     self.metric = metric.Metric(self)
     self.tendon_rates = tendons.record(self)
@@ -199,16 +220,55 @@ class StageAdjoint:
     if self._has_rows:
       if self.discrete:
         self.metric.record(self)
-      made, equalities = law.make_rows(self), law.make_equalities(self)
-      rescale.record(self, made, equalities=equalities)
-      rows.record(self, made, equalities=equalities)
+      rescale.record(self, self.rows, equalities=self.equalities)
+      rows.record(self, self.rows, equalities=self.equalities)
       if self._has_welds:
-        welds.record(self, made, equalities=equalities)
-      if self.geometry:
-        contacts.record(self, made)
+        welds.record(self, self.rows, equalities=self.equalities)
+    if self.geometry:
+      self._make_contacts()
+      if self._has_rows:
+        self.contacts.record_power(self, self.rows)
     outputs.record(self)
+    energy.record(self)
     if "sensordata" in self.cotangents:
       sensors.record(self)
+
+  def _make_structs(self) -> None:
+    """What several parts of the power read."""
+    tape = self.tape
+    names = ("site_pos", "site_quat")
+    self.sites = tape.struct(rates.Sites, site_bodyid=self.m.site_bodyid, **self.leaves(*names))
+    self.inertia = smooth.make_inertia(self)
+    self.contacts = self.collector = None
+    if self._has_rows:
+      self.rows, self.equalities = law.make_rows(self), law.make_equalities(self)
+    off = self.m.opt.disableflags & DisableBit.GRAVITY
+    gravity = self.leaf("opt.gravity")
+    self.gravity = wp.zeros_like(gravity) if off else gravity
+
+  def _make_contacts(self) -> None:
+    """Records the geometry of the contacts, once."""
+    if self.contacts is None:
+      self.contacts = contacts.Recorded(self)
+      if contact_outputs.of_geometry(self) or contact_outputs.of_forces(self):
+        self.collector = contact_outputs.Collector(self)
+        contact_outputs.record_geometry(self)
+
+  def _record_early(self) -> None:
+    """Records the outputs that depend on the acceleration."""
+    if self._accelerations:
+      sensors.record_accelerations(self)
+    cut = reactions.record(self) if self._reactions else None
+    if self._row_forces:
+      if self.geometry:
+        self._make_contacts()
+        virtual = contact_outputs.record_virtual(self, cut)
+        self.contacts.record_power(self, self.rows, virtual=virtual)
+      if self._has_welds and cut is not None:
+        welds.record(self, self.rows, equalities=self.equalities, virtual=cut)
+    if self._limits:
+      limits.record(self)
+    self._early_count = self.tape.count
 
   def _make_integration(self) -> integrate.Integration:
     m, d = self.m, self.d
@@ -225,18 +285,29 @@ class StageAdjoint:
     with wp.ScopedDevice(self.d.qpos.device):
       self.tape.clear()
       self._recompute()
+      for launch in self.after_recompute:
+        launch()
       if self._early:
-        # sensors of acceleration are outputs of the solve: their cotangents join that of qacc
-        self.tape.forward(self._early_count)
-        self.tape.backward(self._early_count)
-        wp.copy(self._extra, self._qacc.grad)
-        self.tape.clear()
+        self._differentiate_early()
       self._solve()
       for launch in self.before_sweep:
         launch()
       self.tape.forward()
       self.tape.backward()
       self._convert()
+
+  def _differentiate_early(self) -> None:
+    """The cotangents of the acceleration from the outputs of the solve that depend on it."""
+    self.sweep.coords.zero_()
+    if self.fields.a >= 0:
+      wp.copy(self.sweep.slices[self.fields.a], self.d.qacc)
+    self.tape.forward(self._early_count)
+    self.tape.backward(self._early_count)
+    wp.copy(self._extra, self._qacc.grad)
+    if self._row_forces:
+      inputs = [self._extra, self.sweep.coords.grad[self.fields.a]]
+      wp.launch(integrate.add, self._extra.shape, inputs=inputs, outputs=[self._extra])
+    self.tape.clear()
 
   def _recompute(self) -> None:
     """The stages before the solver, and the systems of both solves."""
@@ -251,6 +322,7 @@ class StageAdjoint:
       mjw.fwd_actuation(m, d)
       mjw.fwd_acceleration(m, d)
     self.newton.begin()
+    self.newton.polish()
     if self.implicit:
       ma = d.efc.Ma if self.newton.rows else self._ma
       if not self.newton.rows:
@@ -290,7 +362,6 @@ class StageAdjoint:
       for name in ("qpos", "qvel", "act"):
         wp.copy(self.gradients[name], self.cotangents[name])
     self.newton.solve(g, coords[f.w])
-    self.newton.polish()
     self.newton.solve_again(coords[f.w])
     if f.a >= 0:
       wp.copy(coords[f.a], d.qacc)

@@ -5,7 +5,7 @@ import mujoco_warp as mjw
 import warp as wp
 from mujoco_warp._src.types import IntegratorType
 
-from mjx_warp_ffi.mjx.warp.adjoint import sensors, supported
+from mjx_warp_ffi.mjx.warp.adjoint import sensor_rules, supported
 from mjx_warp_ffi.mjx.warp.adjoint.guard import Guard
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import REPORTS as REPORTS
 from mjx_warp_ffi.mjx.warp.adjoint.runge_kutta import RungeKuttaAdjoint
@@ -28,11 +28,13 @@ class StepAdjoint:
     d: the workspace.
     wrt: names of model fields that get a gradient too ("body_mass", "opt.gravity", ...), one row
       per row of the field: with one row, the sum over worlds. `supported.PARAMETERS` has them all.
-    outputs: names of outputs besides those, of `REPORTS`, that have a cotangent too.
+    outputs: names of outputs besides those, of `REPORTS`, that have a cotangent too; or
+      "contact_force". The cotangents of contacts are by contact of the pool.
     integrate: whether the outputs are those of `step`, `OUTPUTS`, or of `forward`, `RATES`.
     polish: whether to take one Newton step from the acceleration that the forward solve gave, for
       an error of that solve is some thirty times larger in the gradient. It costs a recompute of
-      the smooth forces, and by default is left out where Newton's method can converge.
+      the smooth forces, and by default is left out where Newton's method can converge, unless
+      forces of constraints are outputs.
     world_fastest: the layout of the intermediate arrays; by default that which suits the device.
 
   Attributes:
@@ -76,7 +78,7 @@ class StepAdjoint:
     with wp.ScopedDevice(self._device):
       guarded = supported.guarded(mjm, m)
       if "sensordata" in outputs:
-        columns = sum(sensors.unruled(mjm).values(), [])
+        columns = sum(sensor_rules.unruled(mjm, m.opt.integrator).values(), [])
         guarded += [(self.cotangents["sensordata"], columns)] if columns else []
       self._guard = Guard(d.nworld, guarded=guarded, gradients=self.gradients.values())
 

@@ -16,8 +16,9 @@ from mujoco_warp._src.types import (
   TrnType,
 )
 
-from mjx_warp_ffi.mjx.warp.adjoint import sensors
+from mjx_warp_ffi.mjx.warp.adjoint import reactions, sensor_rules
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry import ContactGeometry
+from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import FORCE
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import REPORTS
 
 
@@ -66,6 +67,14 @@ def parameter(m: mjw.Model, name: str) -> wp.array:
   for part in stored(name).split("."):
     out = getattr(out, part)
   return out
+
+
+def output(d: mjw.Data, name: str) -> wp.array:
+  """The array of a Data, or of its contacts, that has the shape of an output."""
+  if name == FORCE:
+    return wp.empty(d.naconmax, dtype=wp.spatial_vector, device=d.qpos.device)
+  owner = d.contact if name.startswith("contact.") else d
+  return getattr(owner, name.removeprefix("contact."))
 
 
 def has_rows(m: mjw.Model, d: mjw.Data) -> bool:
@@ -232,7 +241,7 @@ def check(
   outputs: tuple[str, ...] = (),
 ) -> None:
   """Raises NotImplementedError if the model, a wanted parameter or an output has no rule."""
-  unknown = sorted(set(outputs) - set(REPORTS))
+  unknown = sorted(set(outputs) - set(REPORTS) - {FORCE})
   if unknown:
     raise NotImplementedError(f"no gradient from {', '.join(unknown)}; have {', '.join(REPORTS)}")
   unknown = sorted(set(wrt) - PARAMETERS)
@@ -243,8 +252,12 @@ def check(
   split = sorted({"qfrc_passive", "qfrc_actuator"} & set(outputs))
   if split and np.any(mjm.jnt_actgravcomp):
     found.append(f"{' and '.join(split)} of joints with actuatorgravcomp")
-  if m.opt.integrator == IntegratorType.DISCRETE and "qfrc_constraint" in outputs:
-    found.append("qfrc_constraint with the integrator discrete")
+  if m.opt.integrator == IntegratorType.DISCRETE:
+    solved = ("qfrc_constraint", "cacc", "cfrc_int", "cfrc_ext", FORCE)
+    found += [f"{name} with the integrator discrete" for name in solved if name in outputs]
+  transmitted = sorted({"cfrc_int", "cfrc_ext"} & set(outputs))
+  if transmitted and reactions.refused(mjm):
+    found.append(f"{' and '.join(transmitted)} with spatial tendons")
   if "sensordata" in outputs:
-    found += sensors.unsupported(mjm)
+    found += sensor_rules.unsupported(mjm, m.opt.integrator)
   refuse(found)

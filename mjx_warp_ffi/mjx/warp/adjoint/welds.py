@@ -168,17 +168,25 @@ def _tied_power(
   tree: Tree,
   nodes: Nodes,
   sites: Sites,
+  cut: wp.array2d[wp.spatial_vector],
+  given: bool,
   world: int,
   e: int,
   r: int,
 ) -> float:
-  """All rows of one connect or weld, from r on."""
+  """All rows of one connect or weld, from r on, on field 0 or given velocities of bodies."""
   b0, n0, arm0, q0 = ends(equalities, tree, nodes, sites, world, e, 0)
   b1, n1, arm1, q1 = ends(equalities, tree, nodes, sites, world, e, 1)
   fv0 = nodes.vel[world, n0]
   fv1 = nodes.vel[world, n1]
-  fw0 = nodes.fields[0, world, n0]
-  fw1 = nodes.fields[0, world, n1]
+  fw0 = wp.spatial_vector()
+  fw1 = wp.spatial_vector()
+  if given:
+    fw0 = cut[world, b0]
+    fw1 = cut[world, b1]
+  else:
+    fw0 = nodes.fields[0, world, n0]
+    fw1 = nodes.fields[0, world, n1]
   pos = nodes.xpos[world, n0] + arm0 - nodes.xpos[world, n1] - arm1
   vel = point_velocity(fv0, arm0) - point_velocity(fv1, arm1)
   virtual = point_velocity(fw0, arm0) - point_velocity(fw1, arm1)
@@ -219,6 +227,8 @@ def weld_row_power(
   tree: Tree,
   nodes: Nodes,
   sites: Sites,
+  cut: wp.array2d[wp.spatial_vector],
+  given: bool,
   power: wp.array2d[float],
 ):
   """Connects and welds, a thread per world and row: the first row of each does all of them."""
@@ -232,18 +242,27 @@ def weld_row_power(
         first = rows.id[world, r - 1] != e
       kind = equalities.eq_type[e]
       if first and (kind == CONNECT or kind == WELD):
-        p = _tied_power(rows, weights, equalities, tree, nodes, sites, world, e, r)
+        p = _tied_power(
+          rows, weights, equalities, tree, nodes, sites, cut, given, world, e, r
+        )
   power[world, r] = p
 
 
-def record(step, rows: Rows, *, equalities: Equalities) -> None:
-  """Records the connects and welds of a `StageAdjoint`."""
+def record(
+  step, rows: Rows, *, equalities: Equalities, virtual: wp.array | None = None
+) -> None:
+  """Records the connects and welds of a `StageAdjoint`.
+
+  `virtual` are velocities of the bodies at their origins, in the place of field 0.
+  """
   m, tape = step.m, step.tape
   # MJWarp takes the weights of the bodies that these are welded to where J is sparse
   bodies = m.body_weldid.numpy() if m.is_sparse else np.arange(m.nbody)
   weights = tape.struct(
     Weights, body=step.constant(bodies), body_invweight0=step.leaf("body_invweight0")
   )
-  inputs = [rows, weights, equalities, step.sweep.tree, step.sweep.nodes, step.sites]
+  given = virtual is not None
+  none = wp.zeros((1, 1), dtype=wp.spatial_vector) if virtual is None else virtual
+  inputs = [rows, weights, equalities, step.sweep.tree, step.sweep.nodes, step.sites, none, given]
   dim = (tape.nworld, min(step.d.njmax, 6 * m.neq))
   tape.power(weld_row_power, dim, inputs=inputs)

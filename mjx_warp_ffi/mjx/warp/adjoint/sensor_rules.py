@@ -1,0 +1,93 @@
+"""Which sensors have a rule, and what their cutoffs leave of their cotangents."""
+
+import mujoco
+import numpy as np
+import warp as wp
+from mujoco_warp._src import sensor as mjw_sensor
+from mujoco_warp._src.types import CamLightType, IntegratorType, ObjType, SensorType
+
+from mjx_warp_ffi.mjx.warp.adjoint import (
+  contact_outputs,
+  energy,
+  force_sensors,
+  limits,
+  reactions,
+  sensors,
+)
+
+# their cutoffs are seen in what they read, see `weights`
+_WEIGHED = (*reactions.KINDS, *limits.KINDS, *energy.KINDS)
+_WEIGHED += (contact_outputs.TOUCH, *contact_outputs.DISTANCES)
+# INSIDESITE is a step function: its derivative is zero
+_CONSTANT = (int(SensorType.INSIDESITE),)
+_SOLVED = (*reactions.KINDS, *limits.KINDS, contact_outputs.TOUCH)
+_KNOWN = (*_WEIGHED, *force_sensors.KINDS, *sensors.KINDS, *_CONSTANT)
+_CAMERA = int(ObjType.CAMERA)
+
+
+def unruled(mjm: mujoco.MjModel, integrator: int) -> dict[str, list[int]]:
+  """The kinds of sensors of a model that have no rule, and where their data are."""
+  found: dict[str, list[int]] = {}
+  pairs = ((mjm.sensor_objtype, mjm.sensor_objid), (mjm.sensor_reftype, mjm.sensor_refid))
+  for k, kind in enumerate(mjm.sensor_type):
+    known = kind in _KNOWN or contact_outputs.found_only(mjm, k)
+    name = "" if known else f"sensor {SensorType(kind).name}"
+    if kind in reactions.KINDS and reactions.refused(mjm):
+      name = f"sensor {SensorType(kind).name} with spatial tendons"
+    if kind == force_sensors.JOINT and np.any(mjm.jnt_actgravcomp):
+      name = "sensor JOINTACTFRC with actuatorgravcomp"
+    if kind in _SOLVED and integrator == IntegratorType.DISCRETE:
+      name = f"sensor {SensorType(kind).name} with the integrator discrete"
+    for types, ids in pairs:
+      camera = types[k] == _CAMERA and ids[k] >= 0
+      if camera and mjm.cam_mode[ids[k]] != int(CamLightType.FIXED):
+        name = name or "sensors of cameras that track"
+    if name:
+      start = mjm.sensor_adr[k]
+      found.setdefault(name, []).extend(range(start, start + mjm.sensor_dim[k]))
+  return found
+
+
+def unsupported(mjm: mujoco.MjModel, integrator: int) -> list[str]:
+  """Names of the sensors of a model, if none of their data has a rule."""
+  found = unruled(mjm, integrator)
+  return sorted(found) if sum(map(len, found.values())) == mjm.nsensordata else []
+
+
+@wp.kernel(enable_backward=False)
+def _mask(
+  sensor: wp.array[int],
+  cutoff: wp.array[float],
+  value: wp.array2d[float],
+  cot: wp.array2d[float],
+  out: wp.array2d[float],
+):
+  """The cotangents without those of values at their cutoffs, a thread per world and number."""
+  world, i = wp.tid()
+  limit = cutoff[sensor[i]]
+  x = cot[world, i]
+  if limit > 0.0 and (value[world, i] >= limit or value[world, i] <= -limit):
+    x = 0.0
+  out[world, i] = x
+
+
+def weights(step) -> wp.array:
+  """The cotangents of sensordata, zero where a sensor is at its cutoff.
+
+  For a `StageAdjoint`: after its recompute, and for sensors of the kinds `_WEIGHED`.
+  """
+  cot, m, d, mjm = step.cotangents["sensordata"], step.m, step.d, step.mjm
+  cut = np.isin(mjm.sensor_type, _WEIGHED) & (mjm.sensor_cutoff > 0)
+  if not cut.any():
+    return cot
+  out = wp.zeros_like(cot)
+  owner = step.constant(np.repeat(np.arange(mjm.nsensor), mjm.sensor_dim))
+
+  def mask() -> None:
+    d.sensordata.zero_()
+    for stage in (mjw_sensor.sensor_pos, mjw_sensor.sensor_vel, mjw_sensor.sensor_acc):
+      stage(m, d)
+    wp.launch(_mask, cot.shape, inputs=[owner, m.sensor_cutoff, d.sensordata, cot], outputs=[out])
+
+  step.after_recompute.append(mask)
+  return out

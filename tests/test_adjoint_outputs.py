@@ -1,0 +1,98 @@
+"""Gradients of forces, energies and limits that a step reports, against differences of C MuJoCo."""
+
+import re
+
+import mujoco
+import pytest
+
+import adjoint_models as models
+from adjoint_case import SMOOTH, STIFF, Case, load, random_states, settled_states
+
+CUTS = """<mujoco><option timestep="0.004"><flag contact="disable"/></option><worldbody>
+  <body name="a" pos="0 0 1" quat=".9 .1 .2 .3">
+    <joint type="ball" pos=".1 .05 -.02" damping="3" armature=".1"/>
+    <geom type="box" size=".1 .2 .3" pos=".05 .1 0"/>
+    <site name="s0" pos=".1 .05 .02" euler="10 20 30"/>
+    <body name="b" pos=".2 0 .3">
+      <joint type="slide" axis="0 .3 1" stiffness="3 1 2" damping="1 2 3"/>
+      <geom type="capsule" size=".05 .2" euler="30 0 0"/>
+      <site name="s1" pos=".02 .1 .2" euler="0 20 30"/>
+      <body name="c" pos="-.2 .1 .3" gravcomp=".4"><joint axis="0 .3 1" damping="2"/>
+        <geom type="box" size=".05 .1 .2"/><site name="s2" pos=".1 0 .1" euler="50 20 30"/>
+      </body></body></body>
+  </worldbody><sensor><force site="s0"/><torque site="s0"/><force site="s1"/><torque site="s1"/>
+    <torque site="s2" cutoff=".01"/><force site="s2"/></sensor></mujoco>"""
+
+
+def with_sensors(text: str, sensors: str) -> str:
+  return text.replace("</mujoco>", f"<sensor>{sensors}</sensor></mujoco>")
+
+
+def check(text, states, *, tolerance, outputs=("sensordata",), wrt=(), **options):
+  m = load(text, **{k: v for k, v in options.items() if k != "integrate"})
+  integrate = options.get("integrate", True)
+  case = Case(m, states(m), integrate=integrate, wrt=wrt, outputs=outputs)
+  case.adjoint.launch()
+  case.check(tolerance)
+
+
+def test_force_and_torque_sensors_have_the_gradient_of_differences():
+  wrt = ("body_mass", "body_inertia", "body_ipos", "opt.gravity", "site_pos", "site_quat")
+  check(CUTS, random_states, tolerance=SMOOTH, wrt=wrt)
+
+
+def test_internal_and_external_forces_and_accelerations_of_bodies_have_the_gradient():
+  outputs = ("cacc", "cfrc_int", "cfrc_ext")
+  check(CUTS, random_states, tolerance=SMOOTH, outputs=outputs, integrate=False)
+
+
+def test_force_sensors_feel_connects_and_welds():
+  text = re.sub(r"<spatial.*?</spatial>", "", models.CONSTRAINED, flags=re.DOTALL)
+  sites = '<force site="sa"/><torque site="sa"/><force site="sf"/><torque site="sc"/>'
+  sites += '<torque site="sb"/><accelerometer site="sc"/>'
+  wrt = ("body_mass", "eq_solref", "dof_invweight0", "eq_data")
+  outputs = ("sensordata", "cfrc_ext")
+  check(with_sensors(text, sites), random_states, tolerance=STIFF, outputs=outputs, wrt=wrt)
+
+
+@pytest.mark.parametrize("cone", [mujoco.mjtCone.mjCONE_PYRAMIDAL, mujoco.mjtCone.mjCONE_ELLIPTIC])
+def test_touch_and_force_sensors_feel_contacts(cone):
+  names = iter("abcdef")
+
+  def with_site(found: re.Match) -> str:
+    name = next(names)
+    site = f'<site name="{name}" pos=".02 .01 0" type="sphere" size=".3"/>'
+    return f'<body name="{name}" {found[1]}>{site}'
+
+  text = re.sub(r"<body (.*?)>", with_site, models.CONTACTS.format(condim=4))
+  sites = [f'<touch site="{n}"/><force site="{n}"/><torque site="{n}"/>' for n in "abcde"]
+  wrt = ("body_mass", "geom_friction", "geom_solref", "geom_size", "geom_pos")
+  outputs = ("sensordata", "cfrc_ext")
+  text = with_sensors(text, "".join(sites))
+  check(text, settled_states, tolerance=STIFF, outputs=outputs, wrt=wrt, cone=int(cone))
+
+
+def test_sensors_of_limits_have_the_gradient_of_differences():
+  sensors = [f'<jointlimit{x} joint="{j}"/>' for x in ("pos", "vel", "frc") for j in ("ball", "h1")]
+  sensors += [f'<tendonlimit{x} tendon="ft"/><tendonlimit{x} tendon="sp"/>' for x in ("pos", "frc")]
+  sensors += ['<tendonlimitvel tendon="sp"/><jointlimitfrc joint="s1" cutoff=".01"/>']
+  wrt = ("jnt_solref", "jnt_range", "tendon_range", "jnt_margin")
+  text = with_sensors(models.CONSTRAINED, "".join(sensors))
+  check(text, lambda m: random_states(m, count=4), tolerance=STIFF, wrt=wrt)
+
+
+def test_energies_have_the_gradient_of_differences():
+  text = with_sensors(models.ACTUATED, "<e_potential/><e_kinetic/>")
+  text = text.replace('<flag contact="disable"/>', '<flag energy="enable" contact="disable"/>')
+  text = text.replace('type="free"', 'type="free" stiffness="3 .1 .2"')
+  wrt = ("body_mass", "body_inertia", "jnt_stiffness", "tendon_stiffness", "tendon_lengthspring")
+  wrt += ("dof_armature", "tendon_armature", "qpos_spring", "opt.gravity")
+  outputs = ("sensordata", "energy")
+  check(text, random_states, tolerance=SMOOTH, outputs=outputs, wrt=wrt)
+
+
+def test_forces_that_spatial_tendons_pass_on_are_refused_by_name():
+  with pytest.raises(NotImplementedError, match="sensor FORCE with spatial tendons"):
+    check(with_sensors(models.ACTUATED, '<force site="sa"/>'), random_states, tolerance=SMOOTH)
+  with pytest.raises(NotImplementedError, match="cfrc_int with spatial tendons"):
+    check(models.ACTUATED, random_states, tolerance=SMOOTH, outputs=("cfrc_int",))

@@ -104,3 +104,36 @@ def _compare(mj_model, gradient, loss_c, *, q, rng, tolerance):
     scale = max(scale, abs(expected))
   assert scale > 1e-2
   assert max(errors) < tolerance * scale, max(errors) / scale
+
+
+@pytest.mark.parametrize("cone", [0, 1])
+@pytest.mark.parametrize("to_world_frame", [False, True])
+def test_forces_of_contacts_have_the_gradient_of_differences(cone, to_world_frame, rng):
+  mj_model = model(cone)
+  qpos, qvel = touching(cone)
+  m = mjx.put_model(mj_model)
+  d = mjx.make_data(m).replace(qpos=qpos, qvel=qvel)
+  data = mujoco.MjData(mj_model)
+  data.qpos[:], data.qvel[:] = qpos, qvel
+  mujoco.mj_forward(mj_model, data)
+  keys = matches(mj_model, data, mjx.forward(m, d))
+  weights = rng.standard_normal((d.sizes.nconmax, 6)).astype(np.float32)
+
+  def loss(q: jax.Array) -> jax.Array:
+    return jnp.sum(weights * mjx.contact_force(m, d.replace(qpos=q), None, to_world_frame))
+
+  def loss_c(q: np.ndarray) -> float:
+    data.qpos[:] = q
+    mujoco.mj_forward(mj_model, data)
+    total = 0.0
+    for i, key in enumerate(keys):
+      found = contacts(mj_model, data)[key]
+      force = found["force"].reshape(2, 3)
+      total += np.sum(
+        weights[i].reshape(2, 3) * (force @ found["frame"] if to_world_frame else force)
+      )
+    return float(total)
+
+  np.testing.assert_allclose(loss(d.qpos), loss_c(np.array(qpos, float)), rtol=1e-3)
+  gradient = jax.grad(loss)(d.qpos)
+  _compare(mj_model, gradient, loss_c, q=qpos, rng=rng, tolerance=TOLERANCE["force"])

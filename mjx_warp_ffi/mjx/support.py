@@ -15,6 +15,7 @@ from mjx_warp_ffi.mjx.spec import Spec
 from mjx_warp_ffi.mjx.types import Data, Model
 from mjx_warp_ffi.mjx.warp import io as warp_io
 from mjx_warp_ffi.mjx.warp import support as backend
+from mjx_warp_ffi.mjx.warp.contact_force import contact_force as contact_forces
 
 _EXACT = jax.lax.Precision.HIGHEST  # a GPU's default would round the factors to 10 bits
 
@@ -247,7 +248,10 @@ def contact_force(
   if not (m.nv and d.sizes.njmax and d.sizes.nconmax):
     forces = jnp.zeros((d.sizes.nconmax, 6), jnp.float32)
   else:
-    (forces,) = backend.contact_force(bool(to_world_frame))(m, d)
+    forces, frames = contact_forces(m, d)
+    if to_world_frame:
+      parts = forces.reshape(-1, 2, 3)
+      forces = jnp.einsum("cij,cki->ckj", frames, parts, precision=_EXACT).reshape(-1, 6)
   return forces if contact_id is None else forces[jnp.asarray(contact_id)]
 
 

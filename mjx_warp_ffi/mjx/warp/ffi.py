@@ -184,7 +184,7 @@ class Staged:
 
   def results(self, m: Model, inputs: Inputs) -> dict[str, jax.Array]:
     """The results by field name, for inputs that were checked."""
-    signature = _signature(m, inputs, self.name, tuple(self.outputs(m)))
+    signature = signature_of(m, inputs, name=self.name, outputs=tuple(self.outputs(m)))
     args = [fields.lookup(m, leaf) for leaf in signature.leaves]
     args += [inputs.arrays[field][None] for field in signature.inputs]
 
@@ -237,7 +237,8 @@ def _check_array(field: fields.Field, value: Any, shape: tuple[int, ...], owner:
     )
 
 
-def _signature(m: Model, inputs: Inputs, name: str, outputs: tuple[str, ...]) -> Signature:
+def signature_of(m: Model, inputs: Inputs, *, name: str, outputs: tuple[str, ...]) -> Signature:
+  """The signature of a function of the state whose results are fields of Data."""
   mj_model = m.spec.mj_model
   extent = Extent(mj_model, inputs.sizes)
   leaves = (f.name for f in fields.model_leaves() if 0 not in leaf_shape(f, mj_model))

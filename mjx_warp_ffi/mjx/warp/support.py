@@ -80,21 +80,6 @@ def _deriv_smooth_vel(w: Workspace, out: wp.array) -> None:
   )
 
 
-def _contact_force(w: Workspace, out: wp.array, *, world_frame: bool) -> None:
-  w.run(chain(*SOLVE))
-  m, d = w.m, w.d
-  con = d.contact
-  wp.launch(
-    kernels._forces,
-    dim=out.shape,
-    inputs=[
-      *(m.opt.cone, con.frame, con.friction, con.dim, con.efc_address, con.adhesion),
-      *(d.efc.force, d.njmax, d.nacon, w.contacts.ncon, w.contacts.order, world_frame),
-    ],
-    outputs=[out],
-  )
-
-
 _VALUES = ("pos", "margin", "D", "vel", "aref", "frictionloss", "force")
 ROWS = (
   *(Array(n, (), int) for n in ("nefc", "ne", "nf", "nl")),
@@ -152,18 +137,6 @@ deriv_smooth_vel = Computed(
   _deriv_smooth_vel, "deriv_smooth_vel", (Array("qDeriv", ("nv", "nv")),), rows=True
 )
 constraint_rows = Computed(_constraint_rows, "constraint_rows", ROWS, rows=True)
-
-
-@functools.cache
-def contact_force(world_frame: bool) -> Computed:
-  """The function that gives the force of every contact, in the contact's or the world's frame."""
-  return Computed(
-    functools.partial(_contact_force, world_frame=world_frame),
-    "contact_force",
-    (Array("force", ("nconmax",), wp.spatial_vector),),
-    static=(world_frame,),
-    rows=True,
-  )
 
 
 @functools.lru_cache(maxsize=64)

@@ -6,9 +6,10 @@ them in, recomputes what the solver started from, and runs the adjoint, all in o
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -96,6 +97,34 @@ def differentiable(staged: Staged, *, integrate: bool) -> Callable[[Model, Data]
   Returns:
     A function of a Model and a Data that returns a Data.
   """
+  results = differentiable_results(staged, integrate=integrate)
+
+  def call(m: Model, d: Data) -> Data:
+    check(m, d)
+    with reverse_only():
+      return with_results(d, results(m, with_checked_controls(inputs_of(m, d))))
+
+  return call
+
+
+@contextlib.contextmanager
+def reverse_only() -> Iterator[None]:
+  """Says what to use instead of forward mode, where JAX refuses it."""
+  try:
+    yield
+  except TypeError as error:
+    if "forward-mode" in str(error):
+      raise NotImplementedError(_FORWARD_MODE) from error
+    raise
+
+
+def differentiable_results(
+  staged: Staged, *, integrate: bool
+) -> Callable[[Model, Inputs], Results]:
+  """The results by name of a staged function, which is the step or contains the forward dynamics.
+
+  They include `qacc`, from which the backward pass starts.
+  """
 
   @jax.custom_vjp
   def results(m: Model, inputs: Inputs) -> Results:
@@ -117,11 +146,9 @@ def differentiable(staged: Staged, *, integrate: bool) -> Callable[[Model, Data]
   def backward(residual: Any, cotangents: dict[str, Any]) -> Any:
     m, inputs, qacc, reset, rule = residual
     given = {
-      n: ct
-      for n, ct in cotangents.items()
-      if np.issubdtype(FIELDS[n].dtype, np.inexact) and not isinstance(ct, SymbolicZero)
+      n: ct for n, ct in cotangents.items() if _is_float(n) and not isinstance(ct, SymbolicZero)
     }
-    dense = len(given) == sum(np.issubdtype(FIELDS[n].dtype, np.inexact) for n in cotangents)
+    dense = len(given) == sum(_is_float(n) for n in cotangents)
     given, through = (given, {}) if reset is None else reset_vjp.split(given, reset)
     gradients = rule.gradients(m, inputs, qacc=qacc, cotangents=given, in_loop=dense)
     gradients = reset_vjp.joined(gradients, through)
@@ -131,16 +158,12 @@ def differentiable(staged: Staged, *, integrate: bool) -> Callable[[Model, Data]
 
   results.defvjp(forward, backward, symbolic_zeros=True)
 
-  def call(m: Model, d: Data) -> Data:
-    check(m, d)
-    try:
-      return with_results(d, results(m, with_checked_controls(inputs_of(m, d))))
-    except TypeError as error:
-      if "forward-mode" in str(error):
-        raise NotImplementedError(_FORWARD_MODE) from error
-      raise
+  return results
 
-  return call
+
+def _is_float(name: str) -> bool:
+  """Whether a result can have a cotangent."""
+  return name not in FIELDS or np.issubdtype(FIELDS[name].dtype, np.inexact)
 
 
 def _moves(primal: Any) -> bool:
@@ -226,11 +249,11 @@ class Analytic:
     if "qacc_warmstart" in given:  # which is the acceleration of this step
       warmstart = given.pop("qacc_warmstart")
       given["qacc"] = given["qacc"] + warmstart if "qacc" in given else warmstart
-    rules = (*(OUTPUTS if self.wanted.integrate else RATES), *REPORTS)
+    rules = (*(OUTPUTS if self.wanted.integrate else RATES), *REPORTS, FORCE)
     unruled = tuple(n for n in given if n not in rules)
     if unruled and not in_loop:
       raise NotImplementedError(
-        f"no analytic gradient from {', '.join(unruled)}; these have one: {', '.join(rules)}."
+        f"no analytic gradient from {', '.join(unruled)}; these have one: {', '.join(rules[:-1])}."
         f" {_ALTERNATIVE}"
       )
     ruled = tuple(n for n in rules if n in given)

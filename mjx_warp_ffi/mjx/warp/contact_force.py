@@ -1,0 +1,72 @@
+"""The forces of contacts, differentiable as the forward dynamics that they come from."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import warp as wp
+
+from mjx_warp_ffi.mjx.types import Data, Model
+from mjx_warp_ffi.mjx.warp import batching, ffi, fields
+from mjx_warp_ffi.mjx.warp import support_kernels as kernels
+from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import FORCE
+from mjx_warp_ffi.mjx.warp.ffi import Array, Inputs
+from mjx_warp_ffi.mjx.warp.stages import SOLVE, chain
+from mjx_warp_ffi.mjx.warp.vjp import differentiable_results, reverse_only
+from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
+
+_FRAME = "contact.frame"
+
+
+def _launch(w: Workspace, out: wp.array) -> None:
+  w.run(chain(*SOLVE))
+  m, d = w.m, w.d
+  con = d.contact
+  wp.launch(
+    kernels._forces,
+    dim=out.shape,
+    inputs=[
+      *(m.opt.cone, con.frame, con.friction, con.dim, con.efc_address, con.adhesion),
+      *(d.efc.force, d.njmax, d.nacon, w.contacts.ncon, w.contacts.order, False),
+    ],
+    outputs=[out],
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class _ContactForce(ffi.Staged):
+  """Forces and torques in the frames of the contacts, and those frames."""
+
+  def results(self, m: Model, inputs: Inputs) -> dict[str, jax.Array]:
+    """The results by name, for inputs that were checked."""
+    outputs = tuple(self.outputs(m))
+    signature = ffi.signature_of(m, inputs, name=self.name, outputs=outputs)
+    extent = ffi.Extent(m.spec.mj_model, inputs.sizes)
+    force = extent.fixed(Array(FORCE, ("nconmax",), wp.spatial_vector))
+    signature = dataclasses.replace(signature, results=(force,))
+    args = [fields.lookup(m, leaf) for leaf in signature.leaves]
+    args += [inputs.arrays[field][None] for field in signature.inputs]
+
+    def over_worlds(rows: frozenset[int], arrays: batching.Arrays) -> batching.Arrays:
+      batched = frozenset(signature.leaves[i] for i in rows)
+      nworld = arrays[len(signature.leaves)].shape[0]
+      plan = Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched)
+      return ffi.launch(_launch, signature, plan=plan, arrays=arrays)
+
+    results = batching.batched(over_worlds, len(signature.leaves))(*args)
+    names = (*signature.outputs, FORCE)
+    return {name: x[0] for name, x in zip(names, results, strict=True)}
+
+
+_results = differentiable_results(
+  _ContactForce(lambda m, d: None, "contact_force", lambda m: ("qacc", _FRAME)), integrate=False
+)
+
+
+def contact_force(m: Model, d: Data) -> tuple[jax.Array, jax.Array]:
+  """The forces and torques of all contacts in their frames, (nconmax, 6), and the frames."""
+  ffi.check(m, d)
+  with reverse_only():
+    out = _results(m, ffi.with_checked_controls(ffi.inputs_of(m, d)))
+  return out[FORCE], out[_FRAME]

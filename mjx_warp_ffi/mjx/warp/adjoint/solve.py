@@ -112,8 +112,9 @@ class Newton:
 
   The order of calls: `begin` at the acceleration that the forward solve gave, `polish`, which moves
   d.qacc, `solve` for a right-hand side, with the H from before, and `solve_again` for the worlds
-  whose active set the polish changed. Without rows H is the mass matrix, and all but `solve` do nothing. That of
-  the discrete step has the stiffnesses and dampers that it integrates, and rows or not.
+  whose active set the polish changed. Without rows H is the mass matrix, and all but `solve` do
+  nothing. That of the discrete step has the stiffnesses and dampers that it integrates, and rows or
+  not.
 
   Args:
     m: the model.

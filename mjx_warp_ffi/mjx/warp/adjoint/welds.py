@@ -242,15 +242,11 @@ def weld_row_power(
         first = rows.id[world, r - 1] != e
       kind = equalities.eq_type[e]
       if first and (kind == CONNECT or kind == WELD):
-        p = _tied_power(
-          rows, weights, equalities, tree, nodes, sites, cut, given, world, e, r
-        )
+        p = _tied_power(rows, weights, equalities, tree, nodes, sites, cut, given, world, e, r)
   power[world, r] = p
 
 
-def record(
-  step, rows: Rows, *, equalities: Equalities, virtual: wp.array | None = None
-) -> None:
+def record(step, rows: Rows, *, equalities: Equalities, virtual: wp.array | None = None) -> None:
   """Records the connects and welds of a `StageAdjoint`.
 
   `virtual` are velocities of the bodies at their origins, in the place of field 0.

@@ -176,8 +176,10 @@ def test_a_step_refuses_what_does_not_fit():
 def test_nothing_is_printed():
   code = (
     "import jax, mujoco, mjx_warp_ffi.mjx as mjx, helpers;"
-    "m = mjx.put_model(mujoco.MjModel.from_xml_path(str(helpers.model_path('cartpole'))));"
+    "mj_model = mujoco.MjModel.from_xml_path(str(helpers.model_path('cartpole')));"
+    "m = mjx.put_model(mj_model);"
     "d = mjx.make_data(m);"
+    "mjx.render(m, d, mjx.create_render_context(mj_model, cam_res=(4, 4)));"
     "jax.grad(lambda q: mjx.step(m, d.replace(qpos=q)).qpos.sum())(d.qpos)"
   )
   here = str(helpers.ROOT / "tests")

@@ -94,9 +94,13 @@ def test_an_environment_observes_images(menagerie):
   assert pixels.min() < -0.1 and pixels.max() > 0.1
 
 
-def test_brax_trains_with_randomized_models():
-  (line,) = run("playground_training.py")
-  result = json.loads(line)
-  assert result["steps"] >= 4000
-  assert np.isfinite(result["rewards"]).all()
-  assert len(set(result["rewards"])) > 1  # it learns something, if little in so few steps
+def test_brax_trains_randomized_worlds_to_the_rewards_that_mjx_gives():
+  seeds = ["0", "1"]
+  runs = {k: run("playground_training.py", k, *seeds) for k in ("ours", "stock")}
+  ours, theirs = (np.array([json.loads(line)["rewards"] for line in v]) for v in runs.values())
+  assert ours.shape == (len(seeds), 3)  # before, halfway, after
+  assert (np.ptp(ours, axis=1) > 1).all()  # the policy changes
+  # Of at most 100. Training amplifies rounding, which another machine may do otherwise; the rewards
+  # of two seeds lie 3 apart before training, and 50 after it.
+  np.testing.assert_allclose(ours[:, 0], theirs[:, 0], rtol=0, atol=0.1)
+  np.testing.assert_allclose(ours, theirs, rtol=0, atol=5)

@@ -183,3 +183,68 @@ SENSORS = """<sensor>
   <actuatorfrc actuator="ref"/><jointactuatorfrc joint="h"/><tendonactuatorfrc tendon="ft"/>
   <jointactuatorfrc joint="s2" cutoff=".01"/>
 </sensor></mujoco>"""
+
+# DC motors with every state and controller, on joints and a tendon.
+MOTORS = """<mujoco><option timestep="0.004"><flag contact="disable"/></option>
+  <default><joint damping=".05" armature=".01"/>
+    <geom type="capsule" size=".02" mass=".3"/></default>
+  <worldbody><body pos="0 0 1"><joint name="a" axis="0 1 0"/><geom fromto="0 0 0 .2 0 0"/>
+    <body pos=".2 0 0"><joint name="b" axis="0 1 .2"/><geom fromto="0 0 0 .2 0 .1"/>
+      <body pos=".2 0 .1"><joint name="c" axis="1 0 0"/><geom fromto="0 0 0 .2 .1 0"/>
+        <body pos=".2 .1 0"><joint name="d" axis="0 0 1"/><geom fromto="0 0 0 .2 0 .1"/>
+          <body pos=".2 0 .1"><joint name="e" axis="0 1 0"/><geom fromto="0 0 0 .1 .1 .1"/>
+          </body></body></body></body></body>
+  </worldbody>
+  <tendon><fixed name="t"><joint joint="d" coef="1"/><joint joint="e" coef="-.5"/></fixed></tendon>
+  <actuator>
+    <dcmotor joint="a" motorconst=".5" resistance="2" gear="3" ctrllimited="true" ctrlrange="-6 6"/>
+    <dcmotor joint="b" motorconst=".5" resistance="2" gear="2" thermal="3 2 0 .004 25 25"
+      cogging=".1 6 .3" lugre="30 .2 .1 .2 .3"/>
+    <dcmotor joint="c" motorconst=".4" resistance="1.5" input="pos vel" controller="2 .5 .3 50 5 0"
+      thermal="3 2 0 .004 25 25"/>
+    <dcmotor joint="d" motorconst=".4" resistance="1.5" inductance="0 .02" input="vel ff voltage"
+      controller="0 0 .3 0 0 2" thermal="3 2 0 .004 25 25"/>
+    <dcmotor joint="e" motorconst=".4" resistance="1.5" inductance="0 .02" saturation="0 0 3"
+      input="pos" controller="2 .5 .3" lugre="30 .2 .1 .2 .3"/>
+    <dcmotor tendon="t" motorconst=".4" resistance="1.5" input="pos vel" controller="2 0 .3"
+      cogging=".05 3 0" saturation=".2 0 0"/>
+  </actuator></mujoco>"""
+
+# Limits of sums of forces, damping and armature of actuators.
+LIMITED = """<mujoco><option timestep="0.004"><flag contact="disable"/></option>
+  <default><joint damping=".05" armature=".01"/>
+    <geom type="capsule" size=".02" mass=".3"/></default>
+  <worldbody><body pos="0 0 1" gravcomp=".7">
+    <joint name="a" axis="0 1 0" actuatorgravcomp="true" actuatorfrcrange="-1.2 1.2"/>
+    <geom fromto="0 0 0 .2 0 0"/>
+    <body pos=".2 0 0" gravcomp=".4"><joint name="b" axis="0 1 .2" actuatorgravcomp="true"/>
+      <geom fromto="0 0 0 .2 0 .1"/>
+      <body pos=".2 0 .1"><joint name="c" axis="1 0 0" actuatorfrcrange="-.5 .5"/>
+        <geom fromto="0 0 0 .2 .1 0"/>
+        <body pos=".2 .1 0"><joint name="d" axis="0 0 1"/><geom fromto="0 0 0 .2 0 .1"/>
+        </body></body></body></body>
+  </worldbody>
+  <tendon>
+    <fixed name="t" actuatorfrcrange="-.2 .25"><joint joint="c" coef="1"/>
+      <joint joint="d" coef="-.5"/></fixed>
+    <fixed name="s" actuatorfrcrange="-2 1.5"><joint joint="b" coef=".3"/>
+      <joint joint="c" coef=".5"/></fixed>
+  </tendon>
+  <actuator>
+    <position joint="a" kp="2" kv=".1" damping=".2" armature=".02" gear="1.3"/>
+    <general joint="a" gainprm=".5" damping=".1 .02 .03" armature=".01" gear=".7"/>
+    <position tendon="t" kp="3" kv=".2" damping=".1 .03 .02" armature=".03" gear="1.2"/>
+    <general tendon="t" gainprm="1" forcelimited="true" forcerange="-.1 .12"/>
+    <position tendon="s" kp="3" kv=".2" damping=".3"/>
+    <general tendon="s" gainprm="1" biastype="affine" biasprm="0 0 -.3" armature=".02"/>
+  </actuator></mujoco>"""
+
+# Servos whose setpoint is an angle, which they take to be the nearest of its kind.
+AROUND = """<mujoco><option timestep="0.004"><flag contact="disable"/></option>
+  <worldbody><body pos="0 0 1"><joint name="ball" type="ball" damping=".05"/>
+    <geom type="capsule" size=".02" mass=".3" fromto="0 0 0 .1 .1 .1"/></body></worldbody>
+  <actuator>
+    <position joint="ball" kp="2" kv=".1" gear=".6 .5 .3"/>
+    <intvelocity joint="ball" kp="2" gear=".2 .7 .3" actrange="-9 9"/>
+    <position joint="ball" kp="2" gear=".2 .1 -.3" timeconst=".05"/>
+  </actuator></mujoco>"""

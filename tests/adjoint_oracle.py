@@ -77,13 +77,15 @@ class Oracle:
       out[i] = self.along(change, eps)
     return out
 
-  def parameter(self, name: str, eps: float = 1e-6) -> np.ndarray:
-    """The gradient with respect to a field of the model."""
+  def parameter(self, name: str, eps: float = 1e-6, *, nonzero: bool = False) -> np.ndarray:
+    """The gradient with respect to a field of the model, 0 for zeros in it if `nonzero`."""
     owner = self.m.opt if name.startswith("opt.") else self.m
     field = name.removeprefix("opt.")
     x = np.atleast_1d(getattr(owner, field)).astype(float)
     out = np.zeros(x.shape)
     for i in np.ndindex(*x.shape):
+      if nonzero and x[i] == 0:
+        continue
       values = []
       for sign in (1, -1):
         y = x.copy()

@@ -2,6 +2,7 @@
 
 `record` needs the tendons' rates. An actuator's length and its rates along every carried velocity
 come from its transmission; the force is a function of length, velocity, activation and control.
+Limits come after it: those of the sum of the forces on a tendon, then those of the actuator.
 """
 
 import functools
@@ -9,59 +10,48 @@ import functools
 import numpy as np
 import warp as wp
 from mujoco_warp._src import util_misc
+from mujoco_warp._src.forward import _wrap_period
 from mujoco_warp._src.types import (
   BiasType,
   DisableBit,
   DynType,
   GainType,
   TrnType,
-  vec10,
 )
 
+from mjx_warp_ffi.mjx.warp.adjoint import force_limits, motors
+from mjx_warp_ffi.mjx.warp.adjoint.drives import Actuators, Drives, clamp, control, make_drives
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Fields
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, Slopes, further_force, not_positive
 
 
-@wp.struct
-class Actuators:
-  """What the actuators are, and their parameters: model fields."""
-
-  clamp_ctrl: bool
-  timestep: wp.array[float]
-  trntype: wp.array[int]
-  dyntype: wp.array[int]
-  gaintype: wp.array[int]
-  biastype: wp.array[int]
-  ctrladr: wp.array[int]
-  actadr: wp.array[int]
-  dofadr: wp.array[int]  # the dof of a transmission to a hinge or slide, or -1
-  actlimited: wp.array[bool]
-  actearly: wp.array[bool]
-  forcelimited: wp.array[bool]
-  ctrllimited: wp.array[bool]
-  actuator_dynprm: wp.array2d[vec10]
-  actuator_gainprm: wp.array2d[vec10]
-  actuator_biasprm: wp.array2d[vec10]
-  actuator_actrange: wp.array2d[wp.vec2]
-  actuator_forcerange: wp.array2d[wp.vec2]
-  actuator_ctrlrange: wp.array2d[wp.vec2]
-  actuator_acc0: wp.array2d[float]
-  actuator_lengthrange: wp.array2d[wp.vec2]
+@wp.func
+def _period(a: Actuators, world: int, i: int) -> float:
+  """The period of the setpoint of a servo of rotation, or 0."""
+  return _wrap_period(
+    a.jnt_type,
+    a.trntype[i],
+    a.dyntype[i],
+    a.gaintype[i],
+    a.biastype[i],
+    a.trnid[i],
+    a.actuator_gainprm[world % a.actuator_gainprm.shape[0], i],
+    a.actuator_biasprm[world % a.actuator_biasprm.shape[0], i],
+    a.actuator_gear[world % a.actuator_gear.shape[0], i],
+  )
 
 
 @wp.func
-def _clamp(x: float, limits: wp.vec2) -> float:
-  """The number within limits, with the derivative of the side that holds."""
+def _nearest(x: float, centre: float, period: float) -> float:
+  """The number, moved by periods to where it is nearest to another."""
   y = x
-  if x < limits[0]:
-    y = limits[0]
-  elif x > limits[1]:
-    y = limits[1]
+  if period > 0.0:
+    y = x - period * wp.round((x - centre) / period)
   return y
 
 
 @wp.func
-def _act_dot(a: Actuators, world: int, i: int, act: float, ctrl: float) -> float:
+def _act_dot(a: Actuators, world: int, i: int, act: float, ctrl: float, period: float) -> float:
   """The rate of the activation."""
   prm = a.actuator_dynprm[world % a.actuator_dynprm.shape[0], i]
   kind = a.dyntype[i]
@@ -69,7 +59,7 @@ def _act_dot(a: Actuators, world: int, i: int, act: float, ctrl: float) -> float
   if kind == int(DynType.INTEGRATOR):
     rate = ctrl
   elif kind == int(DynType.FILTER) or kind == int(DynType.FILTEREXACT):
-    rate = (ctrl - act) / wp.max(prm[0], 1.0e-15)
+    rate = (_nearest(ctrl, act, period) - act) / wp.max(prm[0], 1.0e-15)
   elif kind == int(DynType.MUSCLE):
     rate = util_misc.muscle_dynamics(ctrl, act, prm)
   return rate
@@ -85,7 +75,7 @@ def _next(a: Actuators, world: int, i: int, act: float, rate: float) -> float:
     tau = wp.max(1.0e-15, prm[0])
     x = act + rate * tau * (1.0 - wp.exp(-h / tau))
   if a.actlimited[i]:
-    x = _clamp(x, a.actuator_actrange[world % a.actuator_actrange.shape[0], i])
+    x = clamp(x, a.actuator_actrange[world % a.actuator_actrange.shape[0], i])
   return x
 
 
@@ -153,149 +143,130 @@ def _stiffness(a: Actuators, world: int, i: int, length: float, velocity: float,
 
 
 @wp.func
-def _clamped_force(a: Actuators, world: int, i: int, force: float):
-  """The force within its limits, and one if it is not at them."""
-  free = wp.float32(1.0)
-  if a.forcelimited[i]:
-    limits = a.actuator_forcerange[world % a.actuator_forcerange.shape[0], i]
-    if force <= limits[0] or force >= limits[1]:
-      free = 0.0
-    force = _clamp(force, limits)
-  return force, free
-
-
-@wp.func
-def _drive(a: Actuators, act: wp.array2d[float], ctrl: wp.array2d[float], world: int, i: int):
-  """What the gain multiplies, the raw control, and the rate and next value of the activation."""
-  c = a.ctrladr[i]
-  raw = ctrl[world, c]
-  u = raw
-  if a.clamp_ctrl:
-    if a.ctrllimited[c]:
-      u = _clamp(raw, a.actuator_ctrlrange[world % a.actuator_ctrlrange.shape[0], c])
+def _drive(
+  a: Actuators,
+  act: wp.array2d[float],
+  ctrl: wp.array2d[float],
+  world: int,
+  i: int,
+  length: float,
+  period: float,
+):
+  """What the gain multiplies, and the rate and next value of the activation."""
+  u = control(a, ctrl, world, i)
   x = u
   rate = wp.float32(0.0)
   later = wp.float32(0.0)
   j = a.actadr[i]
   if j >= 0:
     now = act[world, j]
-    rate = _act_dot(a, world, i, now, u)
+    rate = _act_dot(a, world, i, now, u, period)
     later = _next(a, world, i, now, rate)
     x = now
     if a.actearly[i]:
       x = later
-  return x, raw, rate, later
+    later = _nearest(later, length, period)
+  return x, rate, later
 
 
-@wp.func
-def _response(
-  a: Actuators,
-  saturated: wp.array2d[float],
-  world: int,
-  i: int,
-  length: float,
-  velocity: float,
-  x: float,
-):
-  """The force, and one if it is at no limit, its own or that of all forces on its joint."""
-  force = _gain(a, world, i, length, velocity) * x + _bias(a, world, i, length, velocity)
-  force, free = _clamped_force(a, world, i, force)
-  if a.dofadr[i] >= 0:
-    free = free * (1.0 - saturated[world, a.dofadr[i]])
-  return force, free
+@functools.cache
+def drive_kernel(*, implicit: bool, discrete: bool, integrate: bool) -> wp.Kernel:
+  """Forces before their limits, and activations; a thread per world and actuator, no motor."""
+
+  @wp.kernel(module="unique")
+  def drive(
+    a: Actuators,
+    act: wp.array2d[float],
+    ctrl: wp.array2d[float],
+    rates: Rates,
+    out: Drives,
+  ):
+    world, i = wp.tid()
+    if a.gaintype[i] == int(GainType.DCMOTOR):
+      return
+    length = rates.length[world, i]
+    velocity = rates.velocity[world, i]
+    period = _period(a, world, i)
+    x, rate, later = _drive(a, act, ctrl, world, i, length, period)
+    if a.actadr[i] >= 0:
+      if wp.static(integrate):
+        out.act[world, a.actadr[i]] = later
+      else:
+        out.act[world, a.actadr[i]] = rate
+    y = _nearest(x, length, period)
+    gain = _gain(a, world, i, length, velocity)
+    out.force[world, i] = gain * y + _bias(a, world, i, length, velocity)
+    if wp.static(implicit):
+      if a.actadr[i] < 0 and a.gaintype[i] != int(GainType.FIXED):
+        x = ctrl[world, i]  # as MJWarp has it: not clamped
+      out.by_velocity[world, i] = _slope(a, world, i, length, velocity, x)
+    if wp.static(discrete):
+      out.by_length[world, i] = _stiffness(a, world, i, length, velocity, x)
+      out.by_velocity[world, i] = _slope(a, world, i, length, velocity, x)
+
+  return drive
 
 
 @wp.kernel(module="unique")
 def actuator_metric(
   a: Actuators,
-  act: wp.array2d[float],
-  ctrl: wp.array2d[float],
-  rates: Rates,
+  drives: Drives,
   saturated: wp.array2d[float],
+  total: wp.array2d[float],
   out: Slopes,
 ):
   """What a discrete step integrates implicitly, a thread per world and actuator."""
   world, i = wp.tid()
-  length = rates.length[world, i]
-  velocity = rates.velocity[world, i]
-  x, raw, rate, later = _drive(a, act, ctrl, world, i)
-  force, free = _response(a, saturated, world, i, length, velocity, x)
-  out.by_length[world, i] = free * not_positive(_stiffness(a, world, i, length, velocity, x))
-  out.by_velocity[world, i] = free * not_positive(_slope(a, world, i, length, velocity, x))
+  free, joint = force_limits.free(a, drives, saturated, total, world, i)
+  by_length = free * drives.by_length[world, i] + drives.loose_length[world, i]
+  by_velocity = free * drives.by_velocity[world, i] + drives.loose_velocity[world, i]
+  out.by_length[world, i] = joint * not_positive(by_length)
+  out.by_velocity[world, i] = joint * not_positive(by_velocity)
 
 
 @functools.cache
 def actuator_power_kernel(
-  fields: Fields, *, implicit: bool, discrete: bool, integrate: bool, reported: bool
+  fields: Fields, *, implicit: bool, discrete: bool, reported: bool
 ) -> wp.Kernel:
-  """Force times rate, and the next activation or its rate; a thread per world and actuator."""
+  """Force times rate, a thread per world and actuator."""
 
   @wp.kernel(module="unique")
   def actuator_power(
     a: Actuators,
-    act: wp.array2d[float],
-    ctrl: wp.array2d[float],
+    drives: Drives,
     rates: Rates,
     saturated: wp.array2d[float],
+    total: wp.array2d[float],
     metric: Slopes,
-    cot_act: wp.array2d[float],
     cot_force: wp.array2d[float],
     power: wp.array2d[float],
   ):
     world, i = wp.tid()
-    length = rates.length[world, i]
-    velocity = rates.velocity[world, i]
     h = a.timestep[world % a.timestep.shape[0]]
-    p = wp.float32(0.0)
-    x, raw, rate, later = _drive(a, act, ctrl, world, i)
-    j = a.actadr[i]
-    if j >= 0:
-      if wp.static(integrate):
-        p = cot_act[world, j] * later
-      else:
-        p = cot_act[world, j] * rate
-    force, free = _response(a, saturated, world, i, length, velocity, x)
-    p = p + force * rates.fields[wp.static(fields.m), world, i]
+    force = force_limits.limited(a, drives, total, world, i) + drives.extra[world, i]
+    p = force * rates.fields[wp.static(fields.m), world, i]
     if wp.static(reported):
       p = p + force * cot_force[world, i]
     if wp.static(discrete):
       qacc = rates.fields[wp.static(fields.a), world, i]
-      further = further_force(metric, world, i, h, velocity, qacc)
+      further = further_force(metric, world, i, h, rates.velocity[world, i], qacc)
       p = p + further * rates.fields[wp.static(fields.w), world, i]
     if wp.static(implicit):
-      xs = x
-      if j < 0:
-        xs = raw  # as MJWarp has it
       y = rates.fields[wp.static(fields.y), world, i]
       z = rates.fields[wp.static(fields.z), world, i]
-      slope = free * _slope(a, world, i, length, velocity, xs)
+      free, joint = force_limits.free(a, drives, saturated, total, world, i)
+      slope = joint * (free * drives.by_velocity[world, i] + drives.loose_velocity[world, i])
       p = p + h * slope * y * (rates.fields[wp.static(fields.a), world, i] - z)
     power[world, i] = p
 
   return actuator_power
 
 
-@wp.kernel(enable_backward=False)
-def mask_saturated(
-  dof_jntid: wp.array[int],
-  jnt_actfrclimited: wp.array[bool],
-  jnt_actfrcrange: wp.array2d[wp.vec2],
-  qfrc_actuator: wp.array2d[float],
-  w: wp.array2d[float],
-  saturated: wp.array2d[float],
-  masked: wp.array2d[float],
-):
-  """Marks dofs whose total actuator force is at its limit, and w without them."""
-  world, d = wp.tid()
-  j = dof_jntid[d]
-  s = 0.0
-  if jnt_actfrclimited[j]:
-    limits = jnt_actfrcrange[world % jnt_actfrcrange.shape[0], j]
-    f = qfrc_actuator[world, d]
-    if f <= limits[0] or f >= limits[1]:
-      s = 1.0
-  saturated[world, d] = s
-  masked[world, d] = (1.0 - s) * w[world, d]
+@wp.kernel(module="unique")
+def activation_power(drives: Drives, cot_act: wp.array2d[float], power: wp.array2d[float]):
+  """The cotangent of the next activation, or of its rate, a thread per world and activation."""
+  world, j = wp.tid()
+  power[world, j] = cot_act[world, j] * drives.act[world, j]
 
 
 def _target_dofs(m) -> np.ndarray:
@@ -309,36 +280,35 @@ def _target_dofs(m) -> np.ndarray:
 def record(step, rates: Rates) -> None:
   """Records the actuators of a `StageAdjoint`, whose rates the transmissions gave."""
   tape, m, x = step.tape, step.m, step.inputs
-  names = ("trntype", "dyntype", "gaintype", "biastype", "ctrladr", "actadr")
-  names += ("actlimited", "actearly", "forcelimited", "ctrllimited")
+  names = ("trntype", "trnid", "dyntype", "gaintype", "biastype", "ctrladr", "ctrlnum", "ctrlspec")
+  names += ("actadr", "actlimited", "actearly", "forcelimited", "ctrllimited")
   fixed = {name: getattr(m, f"actuator_{name}") for name in names}
-  leaves = "dynprm gainprm biasprm actrange forcerange ctrlrange acc0 lengthrange"
+  leaves = "dynprm gainprm biasprm actrange forcerange ctrlrange acc0 lengthrange gear"
   actuators = tape.struct(
     Actuators,
     clamp_ctrl=not m.opt.disableflags & DisableBit.CLAMPCTRL,
+    jnt_type=m.jnt_type,
+    tendon_actfrclimited=m.tendon_actfrclimited,
     **fixed,
     dofadr=step.constant(_target_dofs(m)),
     **step.leaves("opt.timestep", *[f"actuator_{name}" for name in leaves.split()]),
+    **step.leaves("tendon_actfrcrange"),
   )
-  saturated = wp.zeros((tape.nworld, m.nv), dtype=float, device=tape.device)
-  fields = step.fields
-  if fields.m != fields.u:
-    inputs = [m.dof_jntid, m.jnt_actfrclimited, m.jnt_actfrcrange, step.d.qfrc_actuator]
-    slices = step.sweep.slices
-    inputs += [slices[fields.u], saturated, slices[fields.m]]
-    dim = (tape.nworld, m.nv)
-    step.before_sweep.append(functools.partial(wp.launch, mask_saturated, dim, inputs=inputs))
+  saturated = force_limits.mask(step)
+  drives = make_drives(tape, count=m.nactuator, na=m.na)
   dim = (tape.nworld, m.nactuator)
-  inputs = [actuators, x["act"], x["ctrl"], rates, saturated]
+  modes = dict(implicit=step.implicitfast, discrete=step.discrete)
+  inputs = [actuators, x["act"], x["ctrl"], rates]
+  kernel = drive_kernel(**modes, integrate=step.integrate)
+  tape.launch(kernel, dim, inputs=[*inputs, drives], outputs=[])
+  motors.record(step, inputs, drives=drives)
+  total = force_limits.record_totals(step, actuators, drives=drives)
+  inputs = [actuators, drives, saturated, total]
   if step.discrete:
     tape.launch(actuator_metric, dim, inputs=[*inputs, step.metric.actuators], outputs=[])
-  kernel = actuator_power_kernel(
-    fields,
-    implicit=step.implicitfast,
-    discrete=step.discrete,
-    integrate=step.integrate,
-    reported=step.cot_force is not None,
-  )
-  cotangent = step.cotangents["act" if step.integrate else "act_dot"]
-  inputs += [step.metric.actuators, cotangent, step.cot_force or saturated]
-  tape.power(kernel, dim, inputs=inputs)
+  kernel = actuator_power_kernel(step.fields, **modes, reported=step.cot_force is not None)
+  inputs = [actuators, drives, rates, saturated, total, step.metric.actuators]
+  tape.power(kernel, dim, inputs=[*inputs, step.cot_force or saturated])
+  if m.na:
+    cotangent = step.cotangents["act" if step.integrate else "act_dot"]
+    tape.power(activation_power, (tape.nworld, m.na), inputs=[drives, cotangent])

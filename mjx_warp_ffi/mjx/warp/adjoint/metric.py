@@ -33,7 +33,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.rates import (
   make_rates,
   make_slopes,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.smooth import Dofs, Inertia, from_actuators, kinetic
+from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected, on_joint, on_tendon
+from mjx_warp_ffi.mjx.warp.adjoint.smooth import Dofs, Inertia, kinetic
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import magnitude, rotate
 from mjx_warp_ffi.mjx.warp.adjoint.springs import Springs, spring_slope
 
@@ -93,6 +94,7 @@ class Lengths:
   timestep: wp.array[float]
   ntendon: int
   nactuator: int
+  tendon_actuatorid: wp.array[int]
   tendon_armature: wp.array2d[float]
 
 
@@ -107,7 +109,14 @@ class Flags:
 
 @wp.func
 def _dof_terms(
-  flags: Flags, dofs: Dofs, springs: Springs, state: State, world: int, c: int, h: float
+  flags: Flags,
+  dofs: Dofs,
+  reflected: Reflected,
+  springs: Springs,
+  state: State,
+  world: int,
+  c: int,
+  h: float,
 ):
   """What a dof adds to M and to H - M."""
   j = dofs.dof_jntid[c]
@@ -115,7 +124,7 @@ def _dof_terms(
   damping = dofs.dof_damping[world % dofs.dof_damping.shape[0], c]
   poly = dofs.dof_dampingpoly[world % dofs.dof_dampingpoly.shape[0], c]
   if flags.actuators:
-    extra, extrapoly, extramass = from_actuators(dofs, world, j)
+    extra, extrapoly, extramass = on_joint(reflected, world, j, dofs.jnt_actuatorid[j])
     armature = armature + extramass
     damping = damping + extra
     poly = poly + extrapoly
@@ -141,6 +150,7 @@ def diagonals(
   state: State,
   inertia: Inertia,
   dofs: Dofs,
+  reflected: Reflected,
   springs: Springs,
   lengths: Lengths,
   tendons: Rates,
@@ -152,12 +162,16 @@ def diagonals(
   """The diagonals, a thread per world and dof; `nodes` and the rates are of unit velocities."""
   world, c = wp.tid()
   h = lengths.timestep[world % lengths.timestep.shape[0]]
-  mass, more = _dof_terms(flags, dofs, springs, state, world, c, h)
+  mass, more = _dof_terms(flags, dofs, reflected, springs, state, world, c, h)
   for b in range(units.first[c], units.last[c]):
     mass += kinetic(tree, nodes, inertia, world, b, c)
   for t in range(lengths.ntendon):
     x = tendons.fields[c, world, t]
-    mass += lengths.tendon_armature[world % lengths.tendon_armature.shape[0], t] * x * x
+    armature = lengths.tendon_armature[world % lengths.tendon_armature.shape[0], t]
+    if lengths.tendon_actuatorid[t] != -1:
+      damping, poly, extra = on_tendon(reflected, world, t, lengths.tendon_actuatorid[t])
+      armature = armature + extra
+    mass += armature * x * x
     more += implicit_mass(tendon_slopes, world, t, h) * x * x
   for i in range(lengths.nactuator):
     y = actuators.fields[c, world, i]
@@ -229,11 +243,12 @@ class Metric:
     lengths = tape.struct(
       Lengths,
       ntendon=m.ntendon,
+      tendon_actuatorid=m.tendon_actuatorid,
       nactuator=m.nactuator if actuated else 0,
       **step.leaves("tendon_armature", "opt.timestep"),
     )
     inputs = [units, _make_flags(step), sweep.tree, self.unit.nodes, step.state, step.inertia]
-    inputs += [step.dofs, step.springs, lengths, self.unit_tendons, self.tendons]
+    inputs += [step.dofs, step.reflected, step.springs, lengths, self.unit_tendons, self.tendons]
     inputs += [actuators, self.actuators, self.diagonals]
     tape.launch(diagonals, (tape.nworld, m.nv), inputs=inputs, outputs=[])
 
@@ -244,5 +259,5 @@ def _make_flags(step) -> Flags:
     Flags,
     spring=not flags & DisableBit.SPRING,
     damper=not flags & DisableBit.DAMPER,
-    actuators=bool(np.any(m.jnt_actuatorid.numpy() >= 0)),
+    actuators=bool(np.any(m.jnt_actuatorid.numpy() != -1)),
   )

@@ -32,7 +32,8 @@ class Fields:
   w: the virtual velocity. y, z: those of the implicit term, y . M z. a: the acceleration qacc as a
   velocity (J qacc, without the Jdot qvel that `acc` has). i, x, p, u: the virtual velocities of
   inertia, of applied, passive and actuator forces, all w unless such forces have cotangents; n:
-  see `forces`. m: u without the dofs whose total actuator force is at its limit.
+  see `forces`. m: u without the dofs whose total actuator force is at its limit. g: that of the
+  compensation of gravity, p, or m at the dofs whose actuators compensate.
   """
 
   w: int
@@ -45,18 +46,24 @@ class Fields:
   u: int
   n: int
   m: int
+  g: int
   count: int
 
 
-def make_fields(*, second: bool, acceleration: bool, masked: bool, forces: bool) -> Fields:
+def make_fields(
+  *, second: bool, acceleration: bool, masked: bool, forces: bool, compensated: bool
+) -> Fields:
   """The fields of a step with these needs beside w."""
   names = ["w"] + ["y", "z"] * second + ["a"] * (acceleration or forces)
   names += ["i", "x", "p", "u", "n"] * forces + ["m"] * masked
-  at = {name: names.index(name) if name in names else NONE for name in "wyzaixpunm"}
+  names += ["g"] * (compensated and (masked or forces))
+  at = {name: names.index(name) if name in names else NONE for name in "wyzaixpunmg"}
   if not forces:
     at |= dict.fromkeys("ixpu", at["w"])
-  if not masked:
+  if "m" not in names:
     at["m"] = at["u"]
+  if "g" not in names:
+    at["g"] = at["p"]
   return Fields(**at, count=len(names))
 
 

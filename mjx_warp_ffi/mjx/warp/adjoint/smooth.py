@@ -10,6 +10,7 @@ import warp as wp
 from mujoco_warp._src.types import DisableBit
 
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Fields, Nodes, State, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected, make_reflected, on_joint
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   magnitude,
   mul,
@@ -43,13 +44,7 @@ class Dofs:
   dof_damping: wp.array2d[float]
   dof_dampingpoly: wp.array2d[wp.vec2]
   dof_jntid: wp.array[int]
-  jnt_actuatorid: wp.array[int]  # the actuator that adds to the above; -1: none
-  actuator_trntype: wp.array[int]
-  actuator_trnid: wp.array[wp.vec2i]
-  actuator_gear: wp.array2d[wp.spatial_vector]
-  actuator_armature: wp.array2d[float]
-  actuator_damping: wp.array2d[float]
-  actuator_dampingpoly: wp.array2d[wp.vec2]
+  jnt_actuatorid: wp.array[int]  # see `reflected`
 
 
 @wp.func
@@ -143,6 +138,7 @@ def kinetic(tree: Tree, nodes: Nodes, inertia: Inertia, world: int, b: int, f: i
 @functools.cache
 def body_kernel(fields: Fields, *, gravity: bool, gravcomp: bool) -> wp.Kernel:
   """Inertial, gravitational and applied forces, a thread per world and body."""
+  lifted = gravity and gravcomp and fields.g != fields.i  # along a velocity of its own
 
   @wp.kernel(module="unique")
   def body_power(
@@ -168,7 +164,7 @@ def body_kernel(fields: Fields, *, gravity: bool, gravcomp: bool) -> wp.Kernel:
       force = force + wp.spatial_top(xfrc[world, b])
     if wp.static(gravity):
       weight = mass
-      if wp.static(gravcomp and fields.n < 0):
+      if wp.static(gravcomp and not lifted):
         weight = mass * (1.0 - inertia.body_gravcomp[world % inertia.body_gravcomp.shape[0], b])
       force = force + weight * inertia.gravity[world % inertia.gravity.shape[0]]
     ww = wp.spatial_top(fw)
@@ -184,10 +180,10 @@ def body_kernel(fields: Fields, *, gravity: bool, gravcomp: bool) -> wp.Kernel:
       p = p + wp.dot(wp.spatial_bottom(xfrc[world, b]), wp.spatial_top(fx))
       fn = nodes.fields[wp.static(fields.n), world, n]
       p = p + _inertia(fn, nodes.fields[wp.static(fields.a), world, n], c, qi, mass, moments)
-      if wp.static(gravity and gravcomp):
-        lift = inertia.body_gravcomp[world % inertia.body_gravcomp.shape[0], b] * mass
-        up = -lift * inertia.gravity[world % inertia.gravity.shape[0]]
-        p = p + wp.dot(up, point_velocity(nodes.fields[wp.static(fields.p), world, n], c))
+    if wp.static(lifted):
+      lift = inertia.body_gravcomp[world % inertia.body_gravcomp.shape[0], b] * mass
+      up = -lift * inertia.gravity[world % inertia.gravity.shape[0]]
+      p = p + wp.dot(up, point_velocity(nodes.fields[wp.static(fields.g), world, n], c))
     if wp.static(fields.y >= 0):
       fy = nodes.fields[wp.static(fields.y), world, n]
       p = p + _inertia(fy, nodes.fields[wp.static(fields.z), world, n], c, qi, mass, moments)
@@ -203,6 +199,7 @@ def dof_kernel(fields: Fields, *, damper: bool, actuators: bool, discrete: bool)
   @wp.kernel(module="unique")
   def dof_power(
     dofs: Dofs,
+    reflected: Reflected,
     state: State,
     applied: wp.array2d[float],
     coords: wp.array3d[float],
@@ -214,7 +211,7 @@ def dof_kernel(fields: Fields, *, damper: bool, actuators: bool, discrete: bool)
     poly = dofs.dof_dampingpoly[world % dofs.dof_dampingpoly.shape[0], i]
     if wp.static(actuators):
       j = dofs.dof_jntid[i]
-      extra, extrapoly, extramass = from_actuators(dofs, world, j)
+      extra, extrapoly, extramass = on_joint(reflected, world, j, dofs.jnt_actuatorid[j])
       armature = armature + extramass
       damping = damping + extra
       poly = poly + extrapoly
@@ -246,22 +243,6 @@ def dof_kernel(fields: Fields, *, damper: bool, actuators: bool, discrete: bool)
   return dof_power
 
 
-@wp.func
-def from_actuators(dofs: Dofs, world: int, j: int):
-  """Damping, its polynomial and armature that actuators add to the dofs of a joint."""
-  damping = 0.0
-  poly = wp.vec2(0.0)
-  armature = 0.0
-  u = dofs.jnt_actuatorid[j]
-  if u >= 0:
-    gear = dofs.actuator_gear[world % dofs.actuator_gear.shape[0], u][0]
-    g2 = gear * gear
-    damping = g2 * dofs.actuator_damping[world % dofs.actuator_damping.shape[0], u]
-    poly = g2 * dofs.actuator_dampingpoly[world % dofs.actuator_dampingpoly.shape[0], u]
-    armature = g2 * dofs.actuator_armature[world % dofs.actuator_armature.shape[0], u]
-  return damping, poly, armature
-
-
 def make_inertia(step) -> Inertia:
   """The masses of the bodies of a `StageAdjoint`."""
   return step.tape.struct(
@@ -285,13 +266,12 @@ def record(step) -> None:
     inputs = [step.sweep.tree, step.sweep.nodes, inertia, step.leaf("opt.timestep"), decoupled]
     kernel = gyroscopic_kernel(step.fields, discrete=step.discrete)
     tape.power(kernel, (tape.nworld, m.nbody), inputs=inputs)
-  names = ["dof_armature", "dof_damping", "dof_dampingpoly", "actuator_gear"]
-  names += ["actuator_armature", "actuator_damping", "actuator_dampingpoly", "opt.timestep"]
+  names = ["dof_armature", "dof_damping", "dof_dampingpoly", "opt.timestep"]
   ints = {f: getattr(m, f) for f in ("dof_jntid", "jnt_actuatorid")}
-  ints |= {f: getattr(m, f) for f in ("actuator_trntype", "actuator_trnid")}
   dofs = step.dofs = tape.struct(Dofs, **step.leaves(*names), **ints)
-  actuators = bool(np.any(m.jnt_actuatorid.numpy() >= 0))
+  reflected = step.reflected = make_reflected(step)
+  actuators = bool(np.any(m.jnt_actuatorid.numpy() != -1))
   damper = passive and not flags & DisableBit.DAMPER
   kernel = dof_kernel(step.fields, damper=damper, actuators=actuators, discrete=step.discrete)
-  inputs = [dofs, step.state, x["qfrc_applied"], step.sweep.coords]
+  inputs = [dofs, reflected, step.state, x["qfrc_applied"], step.sweep.coords]
   tape.power(kernel, (tape.nworld, m.nv), inputs=inputs)

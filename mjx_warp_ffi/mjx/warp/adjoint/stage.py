@@ -124,6 +124,7 @@ class StageAdjoint:
       acceleration=has_rows or self.implicitfast or self.discrete,
       masked=masked,
       forces=self._reports_forces(),
+      compensated=bool(np.any(self.mjm.jnt_actgravcomp)),
     )
     self._needs_forces = self._polish or self.implicitfast or self._has_welds or masked
     self._needs_forces |= self.discrete

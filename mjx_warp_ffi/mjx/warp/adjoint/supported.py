@@ -38,7 +38,7 @@ PARAMETERS = frozenset(
   | _named("site_", "pos quat")
   | _named("eq_", "data solref solimp")
   | _named("tendon_", "stiffness stiffnesspoly lengthspring damping dampingpoly armature range")
-  | _named("tendon_", "margin frictionloss solref_lim solimp_lim solref_fri solimp_fri")
+  | _named("tendon_", "actfrcrange margin frictionloss solref_lim solimp_lim solref_fri solimp_fri")
   | _named("tendon_", "invweight0 length0")
   | _named("actuator_", "gear cranklength dynprm gainprm biasprm actrange forcerange ctrlrange")
   | _named("actuator_", "acc0 lengthrange armature damping dampingpoly")
@@ -118,18 +118,12 @@ def _features(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   if m.has_fluid:
     yield "fluid (density, viscosity, wind)"
   compensated = mjm.jnt_actgravcomp != 0
-  if np.any(compensated & (mjm.jnt_actfrclimited != 0)):
-    yield "actuatorgravcomp of joints with a limit of their total actuator force"
   passive = DisableBit.SPRING | DisableBit.DAMPER
   off = m.opt.disableflags & DisableBit.ACTUATION or m.opt.disableflags & passive == passive
   if np.any(compensated) and (off or not m.nactuator):
     yield "actuatorgravcomp of joints where actuators or passive forces are off"
-  if np.any(m.jnt_actuatorid.numpy() < -1):
-    yield "damping or armature of several actuators on one joint"
   yield from _actuation(mjm, m)
   yield from (name for name, words in _conditional(mjm, m) if _acts(mjm, words))
-  if np.any(m.tendon_actuatorid.numpy() != -1):
-    yield "damping or armature of actuators on tendons"
   off = m.opt.disableflags & (DisableBit.ACTUATION | DisableBit.DAMPER)
   if m.opt.integrator == IntegratorType.IMPLICITFAST and off not in (
     0,
@@ -147,9 +141,9 @@ def _actuation(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   if not m.nactuator:
     return
   kinds = dict(
-    dyntype=(DynType, "USER", "DCMOTOR"),
-    gaintype=(GainType, "USER", "DCMOTOR", "SO3"),
-    biastype=(BiasType, "USER", "DCMOTOR"),
+    dyntype=(DynType, "USER"),
+    gaintype=(GainType, "USER", "SO3"),
+    biastype=(BiasType, "USER"),
     trntype=(TrnType, "BODY"),
   )
   for name, (kind, *names) in kinds.items():
@@ -157,10 +151,29 @@ def _actuation(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
     for refused in names:
       if int(kind[refused]) in found:
         yield f"actuator_{name} {refused}"
-  if np.any(m.actuator_ctrlnum.numpy() != 1):
-    yield "actuators with no or several controls"
-  if np.any(m.tendon_actfrclimited.numpy()):
-    yield "force limits of all actuators on a tendon (tendon actuatorfrcrange)"
+  gain, bias, dyn = (getattr(m, f"actuator_{f}type").numpy() for f in ("gain", "bias", "dyn"))
+  motor = gain == GainType.DCMOTOR
+  mixed = motor != (bias == BiasType.DCMOTOR)
+  mixed |= ~motor & (dyn == DynType.DCMOTOR)
+  mixed |= motor & (dyn != DynType.DCMOTOR) & (dyn != DynType.NONE)
+  if np.any(mixed) or np.any(motor & m.actuator_actlimited.numpy()):
+    yield "DC motors with other gains, biases or limits of their activations"
+  if m.opt.integrator == IntegratorType.RK4 and np.any(dyn == DynType.DCMOTOR):
+    yield "RK4 with activations of DC motors"
+  number = m.actuator_ctrlnum.numpy()
+  if np.any(~motor & (number > 1)):
+    yield "actuators with several controls"
+  affine = (gain == GainType.AFFINE) | (gain == GainType.MUSCLE)
+  misread = affine & (m.actuator_actadr.numpy() < 0)
+  misread &= m.actuator_ctrladr.numpy() != np.arange(m.nactuator)
+  if m.opt.integrator == IntegratorType.IMPLICITFAST and np.any(misread):
+    yield "implicitfast with gains of AFFINE or MUSCLE after actuators with no or several controls"
+
+
+def _on_tendon(m: mjw.Model, t: int) -> list[int]:
+  """The actuators of a tendon."""
+  kinds, ids = m.actuator_trntype.numpy(), m.actuator_trnid.numpy()[:, 0]
+  return np.flatnonzero((kinds == TrnType.TENDON) & (ids == t)).tolist()
 
 
 def _moving(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, np.ndarray, Words]]:
@@ -170,6 +183,9 @@ def _moving(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, np.ndarray
     ten_dofs = [dofs[a : a + n] for a, n in zip(adr, num, strict=True)]
     for t in range(m.ntendon):
       words = {"tendon_damping": [t], "tendon_dampingpoly": [2 * t, 2 * t + 1]}
+      own = _on_tendon(m, t)
+      words |= {"actuator_damping": own} if own else {}
+      words |= {"actuator_dampingpoly": [2 * i + k for i in own for k in (0, 1)]} if own else {}
       yield "a damped tendon", ten_dofs[t], words
   gain, bias = m.actuator_gaintype.numpy(), m.actuator_biastype.numpy()
   moves = m.body_isdofancestor.numpy() != 0
@@ -180,7 +196,7 @@ def _moving(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, np.ndarray
     affine = {"actuator_gainprm": gain[i] == GainType.AFFINE}
     affine |= {"actuator_biasprm": bias[i] == BiasType.AFFINE}
     words = {name: [width * i + 2] for name, yes in affine.items() if yes}
-    if gain[i] == GainType.MUSCLE:
+    if gain[i] in (GainType.MUSCLE, GainType.DCMOTOR):
       words = {}
     elif not words:
       continue
@@ -216,7 +232,9 @@ def _conditional(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, Words
   yield from _misplaced(mjm, m)
   bent = np.unique(m.tendon_geom_adr.numpy())
   if len(bent):
-    yield "armature of tendons that wrap around geoms", {"tendon_armature": bent.tolist()}
+    own = sum((_on_tendon(m, t) for t in bent), [])
+    words = {"tendon_armature": bent.tolist()} | ({"actuator_armature": own} if own else {})
+    yield "armature of tendons that wrap around geoms", words
 
 
 def _acts(mjm: mujoco.MjModel, words: Words) -> bool:
@@ -249,9 +267,6 @@ def check(
     names = ", ".join(sorted(PARAMETERS))
     raise NotImplementedError(f"no gradient with respect to {', '.join(unknown)}; have {names}")
   found = list(dict.fromkeys(_features(mjm, m)))
-  split = sorted({"qfrc_passive", "qfrc_actuator"} & set(outputs))
-  if split and np.any(mjm.jnt_actgravcomp):
-    found.append(f"{' and '.join(split)} of joints with actuatorgravcomp")
   if m.opt.integrator == IntegratorType.DISCRETE:
     solved = ("qfrc_constraint", "cacc", "cfrc_int", "cfrc_ext", FORCE)
     found += [f"{name} with the integrator discrete" for name in solved if name in outputs]

@@ -21,6 +21,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.rates import (
   not_positive,
   site_arm,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected, on_tendon
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   magnitude,
   point_acceleration,
@@ -58,6 +59,7 @@ class Tendons:
   """Springs, dampers and armatures of tendons: model fields."""
 
   timestep: wp.array[float]
+  tendon_actuatorid: wp.array[int]  # see `reflected`
   tendon_stiffness: wp.array2d[float]
   tendon_stiffnesspoly: wp.array2d[wp.vec2]
   tendon_lengthspring: wp.array2d[wp.vec2]
@@ -169,14 +171,28 @@ def _spring(tendons: Tendons, rates: Rates, world: int, t: int):
 
 
 @wp.func
-def _damper(tendons: Tendons, rates: Rates, world: int, t: int):
+def _damper(tendons: Tendons, reflected: Reflected, rates: Rates, world: int, t: int):
   """The force of the damper of a tendon, and its derivative by the velocity."""
   damping = tendons.tendon_damping[world % tendons.tendon_damping.shape[0], t]
   poly = tendons.tendon_dampingpoly[world % tendons.tendon_dampingpoly.shape[0], t]
+  if tendons.tendon_actuatorid[t] != -1:
+    extra, extrapoly, mass = on_tendon(reflected, world, t, tendons.tendon_actuatorid[t])
+    damping = damping + extra
+    poly = poly + extrapoly
   v = rates.velocity[world, t]
   s = magnitude(v)
   force = -v * (damping + s * (poly[0] + s * poly[1]))
   return force, -(damping + s * (2.0 * poly[0] + s * 3.0 * poly[1]))
+
+
+@wp.func
+def _armature(tendons: Tendons, reflected: Reflected, world: int, t: int) -> float:
+  """The inertia of a tendon along its length."""
+  armature = tendons.tendon_armature[world % tendons.tendon_armature.shape[0], t]
+  if tendons.tendon_actuatorid[t] != -1:
+    damping, poly, extra = on_tendon(reflected, world, t, tendons.tendon_actuatorid[t])
+    armature = armature + extra
+  return armature
 
 
 @functools.cache
@@ -184,13 +200,13 @@ def tendon_metric_kernel(*, spring: bool, damper: bool) -> wp.Kernel:
   """What a discrete step integrates implicitly, a thread per world and tendon."""
 
   @wp.kernel(module="unique")
-  def tendon_metric(tendons: Tendons, rates: Rates, out: Slopes):
+  def tendon_metric(tendons: Tendons, reflected: Reflected, rates: Rates, out: Slopes):
     world, t = wp.tid()
     if wp.static(spring):
       spring_force, k = _spring(tendons, rates, world, t)
       out.by_length[world, t] = not_positive(k)
     if wp.static(damper):
-      damper_force, b = _damper(tendons, rates, world, t)
+      damper_force, b = _damper(tendons, reflected, rates, world, t)
       out.by_velocity[world, t] = not_positive(b)
 
   return tendon_metric
@@ -203,17 +219,23 @@ def tendon_power_kernel(
   """Springs, dampers and armatures, a thread per world and tendon."""
 
   @wp.kernel(module="unique")
-  def tendon_power(tendons: Tendons, rates: Rates, metric: Slopes, power: wp.array2d[float]):
+  def tendon_power(
+    tendons: Tendons,
+    reflected: Reflected,
+    rates: Rates,
+    metric: Slopes,
+    power: wp.array2d[float],
+  ):
     world, t = wp.tid()
     f = wp.float32(0.0)
     if wp.static(spring):
       force, by_length = _spring(tendons, rates, world, t)
       f = force
-    armature = tendons.tendon_armature[world % tendons.tendon_armature.shape[0], t]
+    armature = _armature(tendons, reflected, world, t)
     inertial = armature * rates.acceleration[world, t]
     slope = wp.float32(0.0)
     if wp.static(damper):
-      drag, by_velocity = _damper(tendons, rates, world, t)
+      drag, by_velocity = _damper(tendons, reflected, rates, world, t)
       f = f + drag
       slope = by_velocity
     p = f * rates.fields[wp.static(fields.p), world, t]
@@ -301,14 +323,14 @@ def record(step) -> "Rates | None":
   rates = find_rates(step, step.sweep.carried)
   names = [f"tendon_{x}" for x in "stiffness stiffnesspoly lengthspring damping".split()]
   names += ["tendon_dampingpoly", "tendon_armature", "opt.timestep"]
-  tendons = tape.struct(Tendons, **step.leaves(*names))
+  tendons = tape.struct(Tendons, tendon_actuatorid=m.tendon_actuatorid, **step.leaves(*names))
   flags, dim = m.opt.disableflags, (tape.nworld, m.ntendon)
   options = dict(spring=not flags & DisableBit.SPRING, damper=not flags & DisableBit.DAMPER)
   metric = step.metric.tendons
   if step.discrete:
     kernel = tendon_metric_kernel(**options)
-    tape.launch(kernel, dim, inputs=[tendons, rates, metric], outputs=[])
+    tape.launch(kernel, dim, inputs=[tendons, step.reflected, rates, metric], outputs=[])
   options |= dict(implicit=step.implicitfast, discrete=step.discrete)
   kernel = tendon_power_kernel(step.fields, **options)
-  tape.power(kernel, dim, inputs=[tendons, rates, metric])
+  tape.power(kernel, dim, inputs=[tendons, step.reflected, rates, metric])
   return rates

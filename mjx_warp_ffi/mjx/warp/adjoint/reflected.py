@@ -1,0 +1,74 @@
+"""Damping and armature of actuators, as the joints and tendons that they drive have them."""
+
+import warp as wp
+from mujoco_warp._src.types import TrnType
+
+_JOINT, _INPARENT = int(TrnType.JOINT), int(TrnType.JOINTINPARENT)
+_TENDON = int(TrnType.TENDON)
+
+
+@wp.struct
+class Reflected:
+  """The actuators and their damping and armature: model fields."""
+
+  actuator_trntype: wp.array[int]
+  actuator_trnid: wp.array[wp.vec2i]
+  actuator_gear: wp.array2d[wp.spatial_vector]
+  actuator_armature: wp.array2d[float]
+  actuator_damping: wp.array2d[float]
+  actuator_dampingpoly: wp.array2d[wp.vec2]
+
+
+@wp.func
+def _of(r: Reflected, world: int, u: int):
+  """What one actuator adds: damping, its polynomial and armature."""
+  gear = r.actuator_gear[world % r.actuator_gear.shape[0], u][0]
+  g2 = gear * gear
+  damping = g2 * r.actuator_damping[world % r.actuator_damping.shape[0], u]
+  poly = g2 * r.actuator_dampingpoly[world % r.actuator_dampingpoly.shape[0], u]
+  armature = g2 * r.actuator_armature[world % r.actuator_armature.shape[0], u]
+  return damping, poly, armature
+
+
+@wp.func
+def on_joint(r: Reflected, world: int, j: int, which: int):
+  """What actuators add to the dofs of a joint: the one at `which`; -1: none; less: several."""
+  damping = wp.float32(0.0)
+  poly = wp.vec2(0.0)
+  armature = wp.float32(0.0)
+  if which >= 0:
+    damping, poly, armature = _of(r, world, which)
+  elif which < -1:
+    for u in range(r.actuator_trntype.shape[0]):
+      kind = r.actuator_trntype[u]
+      if r.actuator_trnid[u][0] == j and (kind == _JOINT or kind == _INPARENT):
+        b, c, m = _of(r, world, u)
+        damping += b
+        poly += c
+        armature += m
+  return damping, poly, armature
+
+
+@wp.func
+def on_tendon(r: Reflected, world: int, t: int, which: int):
+  """What actuators add to a tendon, likewise."""
+  damping = wp.float32(0.0)
+  poly = wp.vec2(0.0)
+  armature = wp.float32(0.0)
+  if which >= 0:
+    damping, poly, armature = _of(r, world, which)
+  elif which < -1:
+    for u in range(r.actuator_trntype.shape[0]):
+      if r.actuator_trnid[u][0] == t and r.actuator_trntype[u] == _TENDON:
+        b, c, m = _of(r, world, u)
+        damping += b
+        poly += c
+        armature += m
+  return damping, poly, armature
+
+
+def make_reflected(step) -> Reflected:
+  """The damping and armature of the actuators of a `StageAdjoint`."""
+  fixed = {f: getattr(step.m, f) for f in ("actuator_trntype", "actuator_trnid")}
+  names = [f"actuator_{f}" for f in "gear armature damping dampingpoly".split()]
+  return step.tape.struct(Reflected, **fixed, **step.leaves(*names))

@@ -1,0 +1,81 @@
+"""Gradients of motors, and of limits of forces, against differences of C MuJoCo."""
+
+import mujoco
+import numpy as np
+import pytest
+
+import adjoint_models as models
+from adjoint_case import SMOOTH, Case, load, random_states
+from adjoint_oracle import OUTPUTS
+
+INTEGRATOR = mujoco.mjtIntegrator
+INTEGRATORS = ("EULER", "IMPLICITFAST", "DISCRETE")
+PARAMETERS = tuple(f"actuator_{f}" for f in "gear gainprm biasprm dynprm".split())
+REFLECTED = tuple(f"actuator_{f}" for f in "damping dampingpoly armature forcerange".split())
+LENGTHS = ("body_gravcomp", "tendon_actfrcrange", "body_mass", "opt.timestep")
+
+
+def load_at(text, integrator):
+  m = load(text, integrator=getattr(INTEGRATOR, f"mjINT_{integrator}"))
+  m.opt.tolerance = 1e-14  # C's conjugate gradients divide by zero with none at all
+  return m
+
+
+def motor_states(m, count=3):
+  """Warm motors with some current."""
+  states = random_states(m, count, seed=2)
+  rng = np.random.default_rng(0)
+  for state in states:
+    state["act"][:] = (0.05 * rng.normal(size=m.na)).astype(np.float32)
+    state["ctrl"][:] = (2 * state["ctrl"]).astype(np.float32)
+  return states
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_motors_have_the_gradient_of_differences(integrator):
+  m = load_at(models.MOTORS, integrator)
+  case = Case(m, motor_states(m), wrt=(*PARAMETERS, "opt.timestep"))
+  case.adjoint.launch()
+  # a zero among them means that a motor lacks a state
+  case.check(SMOOTH, nonzero=("actuator_gainprm", "actuator_biasprm", "actuator_dynprm"))
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_limited_and_reflected_forces_have_the_gradient_of_differences(integrator):
+  m = load_at(models.LIMITED, integrator)
+  case = Case(m, random_states(m, 4, seed=1, spread=1.0), wrt=PARAMETERS[:3] + REFLECTED + LENGTHS)
+  case.adjoint.launch()
+  force = case.forward.qfrc_actuator.numpy()
+  at_limit = np.isclose(np.abs(force[:, 0]), 1.2)
+  assert at_limit.any() and not at_limit.all()
+  case.check(SMOOTH, nonzero=("actuator_biasprm",))  # zero is a kink of the discrete step
+
+
+def test_activations_of_motors_are_refused_with_runge_kutta():
+  m = load_at(models.MOTORS, "RK4")
+  with pytest.raises(NotImplementedError, match="RK4 with activations of DC motors"):
+    Case(m, motor_states(m))
+
+
+def test_servos_of_angles_have_the_gradient_of_differences():
+  m = load(models.AROUND)
+  states = random_states(m, 3, seed=1, spread=1.0)
+  for state, sign in zip(states, (1, -1, 1), strict=True):
+    state["act"][:] = np.float32(4.0) * sign
+    state["ctrl"][:] = np.float32(5.0) * sign
+  # not of gains: what is no servo any more does not go around
+  case = Case(m, states, wrt=("actuator_gear", "actuator_dynprm"))
+  case.adjoint.launch()
+  case.check(SMOOTH, nonzero=("actuator_dynprm",))
+
+
+@pytest.mark.parametrize("name", ["qfrc_passive", "qfrc_actuator", "actuator_force"])
+def test_forces_with_compensation_by_actuators_have_the_gradient_of_differences(name):
+  m = load_at(models.LIMITED, "EULER")
+  case = Case(m, random_states(m, 4, seed=1, spread=1.0), outputs=(name,), wrt=("body_gravcomp",))
+  for output in OUTPUTS:  # so that the report's part is not a small one
+    case.adjoint.cotangents[output].zero_()
+    for cotangents in case.cotangents:
+      cotangents[output] *= 0.0
+  case.adjoint.launch()
+  case.check(SMOOTH)

@@ -8,7 +8,8 @@ from mujoco_warp._src.types import DisableBit, SensorType
 
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
-from mjx_warp_ffi.mjx.warp.adjoint.smooth import Dofs, Inertia, from_actuators
+from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected, on_joint
+from mjx_warp_ffi.mjx.warp.adjoint.smooth import Dofs, Inertia
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
   mul,
@@ -22,7 +23,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   vec_at,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.springs import Springs
-from mjx_warp_ffi.mjx.warp.adjoint.tendons import Tendons
+from mjx_warp_ffi.mjx.warp.adjoint.tendons import Tendons, armature_of
 
 POTENTIAL, KINETIC = int(SensorType.E_POTENTIAL), int(SensorType.E_KINETIC)
 KINDS = (POTENTIAL, KINETIC)
@@ -81,11 +82,18 @@ def _dof_kernel(actuators: bool) -> wp.Kernel:
   """The motion of armatures, a thread per world and dof."""
 
   @wp.kernel(module="unique")
-  def dof_energy(dofs: Dofs, state: State, cot: wp.array[wp.vec2], power: wp.array2d[float]):
+  def dof_energy(
+    dofs: Dofs,
+    reflected: Reflected,
+    state: State,
+    cot: wp.array[wp.vec2],
+    power: wp.array2d[float],
+  ):
     world, i = wp.tid()
     armature = dofs.dof_armature[world % dofs.dof_armature.shape[0], i]
     if wp.static(actuators):
-      _damping, _poly, more = from_actuators(dofs, world, dofs.dof_jntid[i])
+      j = dofs.dof_jntid[i]
+      _damping, _poly, more = on_joint(reflected, world, j, dofs.jnt_actuatorid[j])
       armature = armature + more
     v = state.qvel[world, i]
     power[world, i] = 0.5 * cot[world][1] * armature * v * v
@@ -130,11 +138,15 @@ def _tendon_kernel(spring: bool) -> wp.Kernel:
 
   @wp.kernel(module="unique")
   def tendon_energy(
-    tendons: Tendons, rates: Rates, cot: wp.array[wp.vec2], power: wp.array2d[float]
+    tendons: Tendons,
+    reflected: Reflected,
+    rates: Rates,
+    cot: wp.array[wp.vec2],
+    power: wp.array2d[float],
   ):
     world, t = wp.tid()
     v = rates.velocity[world, t]
-    armature = tendons.tendon_armature[world % tendons.tendon_armature.shape[0], t]
+    armature = armature_of(tendons, reflected, world, t)
     p = 0.5 * cot[world][1] * armature * v * v
     if wp.static(spring):
       rest = tendons.tendon_lengthspring[world % tendons.tendon_lengthspring.shape[0], t]
@@ -173,15 +185,12 @@ def record(step) -> None:
   nodes = [step.sweep.tree, step.sweep.nodes]
   inputs_ = [*nodes, step.inertia, step.gravity, total]
   tape.power(_body_energy, (tape.nworld, m.nbody - 1), inputs=inputs_)
-  kernel = _dof_kernel(bool(np.any(m.jnt_actuatorid.numpy() >= 0)))
-  tape.power(kernel, (tape.nworld, m.nv), inputs=[step.dofs, step.state, total])
+  kernel = _dof_kernel(bool(np.any(m.jnt_actuatorid.numpy() != -1)))
+  tape.power(kernel, (tape.nworld, m.nv), inputs=[step.dofs, step.reflected, step.state, total])
   spring = not m.opt.disableflags & DisableBit.SPRING
   if spring and m.njnt:
     inputs_ = [step.springs, step.inputs["qpos"], total]
     tape.power(_spring_energy, (tape.nworld, m.njnt), inputs=inputs_)
   if m.ntendon:
-    names = [f"tendon_{x}" for x in "stiffness stiffnesspoly lengthspring damping".split()]
-    names += ["tendon_dampingpoly", "tendon_armature", "opt.timestep"]
-    tendons = tape.struct(Tendons, **step.leaves(*names))
-    inputs_ = [tendons, step.tendon_rates, total]
+    inputs_ = [step.tendons, step.reflected, step.tendon_rates, total]
     tape.power(_tendon_kernel(spring), (tape.nworld, m.ntendon), inputs=inputs_)

@@ -5,8 +5,6 @@ integral of the controller's error, the temperature, the deflection of the brist
 friction, and the current. Those that a motor lacks have a place of -1.
 """
 
-import functools
-
 import numpy as np
 import warp as wp
 from mujoco_warp._src.types import MJ_MINVAL, GainType, vec10
@@ -20,6 +18,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import magnitude
 class Motors:
   """The motors, and where their activations are."""
 
+  integrate: bool  # whether the activations after the step are wanted, or their rates
   which: wp.array[int]
   slew: wp.array[int]
   integral: wp.array[int]
@@ -97,104 +96,136 @@ def _integral_rate(x: float, rate: float, most: float) -> float:
   return y
 
 
-@functools.cache
-def motor_kernel(*, integrate: bool) -> wp.Kernel:
+@wp.func
+def _warm(dyn: vec10, hot: float, amperes: float, resistance: float) -> float:
+  """The rate of the temperature."""
+  return (resistance * amperes * amperes - hot / dyn[2]) / dyn[3]
+
+
+@wp.func
+def _bend(dyn: vec10, bias: vec10, z: float, velocity: float, h: float):
+  """The deflection of the bristles after the step, and its rate."""
+  decay = _bristles(dyn, bias, velocity)
+  grown = wp.exp(decay * h)
+  span = h
+  if wp.abs(decay) > MJ_MINVAL:
+    span = (grown - 1.0) / decay
+  return grown * z + span * velocity, decay * z + velocity
+
+
+@wp.func
+def _flow(dyn: vec10, amperes: float, settled: float, h: float):
+  """The current after the step, its rate, and the derivative of the former by the settled one."""
+  rate = (settled - amperes) / dyn[0]
+  share = 1.0 - wp.exp(-h / dyn[0])
+  free = share
+  if dyn[1] > 0.0:
+    if wp.abs(rate) >= dyn[1]:
+      free = 0.0
+    rate = clamp(rate, wp.vec2(-dyn[1], dyn[1]))
+  return amperes + rate * dyn[0] * share, rate, free
+
+
+@wp.func
+def _steer(
+  a: Actuators,
+  act: wp.array2d[float],
+  motors: Motors,
+  world: int,
+  it: int,
+  u: float,
+  length: float,
+  h: float,
+):
+  """The control within its rate with that rate, and the integral with its next value and rate."""
+  dyn = a.actuator_dynprm[world % a.actuator_dynprm.shape[0], motors.which[it]]
+  eased = u
+  speed = wp.float32(0.0)
+  if motors.slew[it] >= 0:
+    before = act[world, motors.slew[it]]
+    eased = clamp(u, wp.vec2(before - h * dyn[7], before + h * dyn[7]))
+    speed = (eased - before) / h
+  integral = wp.float32(0.0)
+  rate = wp.float32(0.0)
+  later = wp.float32(0.0)
+  if motors.integral[it] >= 0:
+    integral = act[world, motors.integral[it]]
+    rate = _integral_rate(integral, eased - length, dyn[8])
+    later = integral + h * rate
+    if dyn[8] > 0.0:
+      later = clamp(later, wp.vec2(-dyn[8], dyn[8]))
+  return eased, speed, integral, later, rate
+
+
+@wp.func
+def _kept(motors: Motors, later: float, rate: float) -> float:
+  """What is kept of an activation."""
+  x = rate
+  if motors.integrate:
+    x = later
+  return x
+
+
+@wp.kernel(module="unique")
+def motor(
+  a: Actuators,
+  act: wp.array2d[float],
+  ctrl: wp.array2d[float],
+  rates: Rates,
+  motors: Motors,
+  out: Drives,
+):
   """Forces before their limits, and activations; a thread per world and motor."""
-
-  @wp.func
-  def kept(later: float, rate: float) -> float:
-    return later if wp.static(integrate) else rate
-
-  @wp.kernel(module="unique")
-  def motor(
-    a: Actuators,
-    act: wp.array2d[float],
-    ctrl: wp.array2d[float],
-    rates: Rates,
-    motors: Motors,
-    out: Drives,
-  ):
-    world, it = wp.tid()
-    i = motors.which[it]
-    h = a.timestep[world % a.timestep.shape[0]]
-    dyn = a.actuator_dynprm[world % a.actuator_dynprm.shape[0], i]
-    prm = a.actuator_gainprm[world % a.actuator_gainprm.shape[0], i]
-    bias = a.actuator_biasprm[world % a.actuator_biasprm.shape[0], i]
-    length = rates.length[world, i]
-    velocity = rates.velocity[world, i]
-    u = control(a, ctrl, world, i)
-    j = motors.slew[it]
-    if j >= 0:
-      before = act[world, j]
-      u = clamp(u, wp.vec2(before - h * dyn[7], before + h * dyn[7]))
-      out.act[world, j] = kept(u, (u - before) / h)
-    integral = wp.float32(0.0)
-    j = motors.integral[it]
-    if j >= 0:
-      integral = act[world, j]
-      rate = _integral_rate(integral, u - length, dyn[8])
-      later = integral + h * rate
-      if dyn[8] > 0.0:
-        later = clamp(later, wp.vec2(-dyn[8], dyn[8]))
-      out.act[world, j] = kept(later, rate)
-    voltage, loop = _voltage(a, ctrl, world, i, u, length, velocity, integral)
-    resistance = prm[0]
-    j = motors.heat[it]
-    if j >= 0:
-      hot = act[world, j]
-      resistance = prm[0] * (1.0 + prm[2] * (hot + dyn[4] - prm[3]))
-      amperes = (voltage - prm[1] * velocity) / resistance
-      if motors.current[it] >= 0:
-        amperes = act[world, motors.current[it]]
-      warming = (resistance * amperes * amperes - hot / dyn[2]) / dyn[3]
-      out.act[world, j] = kept(hot + h * warming, warming)
-    extra = wp.float32(0.0)
-    loose = wp.float32(0.0)
-    j = motors.bristle[it]
-    if j >= 0:
-      z = act[world, j]
-      decay = _bristles(dyn, bias, velocity)
-      bend = decay * z + velocity
-      grown = wp.exp(decay * h)
-      span = h
-      if wp.abs(decay) > MJ_MINVAL:
-        span = (grown - 1.0) / decay
-      out.act[world, j] = kept(grown * z + span * velocity, bend)
-      extra = -dyn[5] * z - dyn[6] * bend
-      loose = -dyn[6]
-    gain = prm[1] / resistance
-    force = gain * (voltage - prm[1] * velocity)
-    by_length = -loop * gain * prm[4] * prm[0] / prm[1]
-    by_velocity = loop * gain * (prm[1] - prm[6] * prm[0] / prm[1]) - gain * prm[1]
-    j = motors.current[it]
-    if j >= 0:
-      amps = act[world, j]
-      flow = ((voltage - prm[1] * velocity) / resistance - amps) / dyn[0]
-      bounded = wp.float32(1.0)
-      if dyn[1] > 0.0:
-        if wp.abs(flow) >= dyn[1]:
-          bounded = 0.0
-        flow = clamp(flow, wp.vec2(-dyn[1], dyn[1]))
-      share = 1.0 - wp.exp(-h / dyn[0])
-      next_amps = amps + flow * dyn[0] * share
-      out.act[world, j] = kept(next_amps, flow)
-      force = prm[1] * amps
-      if a.actearly[i]:
-        force = prm[1] * next_amps
-        by_length = by_length * bounded * share
-        by_velocity = by_velocity * bounded * share
-      else:
-        by_length = 0.0
-        by_velocity = 0.0
-    turn = bias[1] * length + bias[2]
-    out.force[world, i] = force
-    out.extra[world, i] = extra + bias[0] * wp.sin(turn)
-    out.by_length[world, i] = by_length
-    out.by_velocity[world, i] = by_velocity
-    out.loose_length[world, i] = bias[0] * bias[1] * wp.cos(turn)
-    out.loose_velocity[world, i] = loose
-
-  return motor
+  world, it = wp.tid()
+  i = motors.which[it]
+  h = a.timestep[world % a.timestep.shape[0]]
+  dyn = a.actuator_dynprm[world % a.actuator_dynprm.shape[0], i]
+  prm = a.actuator_gainprm[world % a.actuator_gainprm.shape[0], i]
+  bias = a.actuator_biasprm[world % a.actuator_biasprm.shape[0], i]
+  length = rates.length[world, i]
+  v = rates.velocity[world, i]
+  raw = control(a, ctrl, world, i)
+  u, speed, integral, summed, error = _steer(a, act, motors, world, it, raw, length, h)
+  if motors.slew[it] >= 0:
+    out.act[world, motors.slew[it]] = _kept(motors, u, speed)
+  if motors.integral[it] >= 0:
+    out.act[world, motors.integral[it]] = _kept(motors, summed, error)
+  volts, loop = _voltage(a, ctrl, world, i, u, length, v, integral)
+  ohms = prm[0]
+  if motors.heat[it] >= 0:
+    hot = act[world, motors.heat[it]]
+    ohms = prm[0] * (1.0 + prm[2] * (hot + dyn[4] - prm[3]))
+    amperes = (volts - prm[1] * v) / ohms
+    if motors.current[it] >= 0:
+      amperes = act[world, motors.current[it]]
+    warming = _warm(dyn, hot, amperes, ohms)
+    out.act[world, motors.heat[it]] = _kept(motors, hot + h * warming, warming)
+  turn = bias[1] * length + bias[2]
+  extra = bias[0] * wp.sin(turn)
+  if motors.bristle[it] >= 0:
+    z = act[world, motors.bristle[it]]
+    bent, bend = _bend(dyn, bias, z, v, h)
+    out.act[world, motors.bristle[it]] = _kept(motors, bent, bend)
+    extra = extra - dyn[5] * z - dyn[6] * bend
+    out.loose_velocity[world, i] = -dyn[6]
+  settled = (volts - prm[1] * v) / ohms
+  current = settled
+  free = wp.float32(1.0)
+  if motors.current[it] >= 0:
+    current = act[world, motors.current[it]]
+    later, flow, share = _flow(dyn, current, settled, h)
+    out.act[world, motors.current[it]] = _kept(motors, later, flow)
+    free = 0.0
+    if a.actearly[i]:
+      current = later
+      free = share
+  gain = prm[1] / ohms * free
+  out.force[world, i] = prm[1] * current
+  out.extra[world, i] = extra
+  out.by_length[world, i] = -loop * gain * prm[4] * prm[0] / prm[1]
+  by_velocity = loop * (prm[1] - prm[6] * prm[0] / prm[1]) - prm[1]
+  out.by_velocity[world, i] = gain * by_velocity
+  out.loose_length[world, i] = bias[0] * bias[1] * wp.cos(turn)
 
 
 def _places(m, which: np.ndarray) -> dict[str, np.ndarray]:
@@ -213,7 +244,6 @@ def record(step, inputs: list, *, drives: Drives) -> None:
   if not len(which):
     return
   arrays = {k: step.constant(x) for k, x in _places(m, which).items()}
-  motors = tape.struct(Motors, which=step.constant(which), **arrays)
-  kernel = motor_kernel(integrate=step.integrate)
-  dim = (tape.nworld, len(which))
-  tape.launch(kernel, dim, inputs=[*inputs, motors, drives], outputs=[])
+  arrays["which"] = step.constant(which)
+  motors = tape.struct(Motors, integrate=step.integrate, **arrays)
+  tape.launch(motor, (tape.nworld, len(which)), inputs=[*inputs, motors, drives], outputs=[])

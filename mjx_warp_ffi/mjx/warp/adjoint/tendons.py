@@ -186,7 +186,7 @@ def _damper(tendons: Tendons, reflected: Reflected, rates: Rates, world: int, t:
 
 
 @wp.func
-def _armature(tendons: Tendons, reflected: Reflected, world: int, t: int) -> float:
+def armature_of(tendons: Tendons, reflected: Reflected, world: int, t: int) -> float:
   """The inertia of a tendon along its length."""
   armature = tendons.tendon_armature[world % tendons.tendon_armature.shape[0], t]
   if tendons.tendon_actuatorid[t] != -1:
@@ -231,7 +231,7 @@ def tendon_power_kernel(
     if wp.static(spring):
       force, by_length = _spring(tendons, rates, world, t)
       f = force
-    armature = _armature(tendons, reflected, world, t)
+    armature = armature_of(tendons, reflected, world, t)
     inertial = armature * rates.acceleration[world, t]
     slope = wp.float32(0.0)
     if wp.static(damper):
@@ -323,7 +323,9 @@ def record(step) -> "Rates | None":
   rates = find_rates(step, step.sweep.carried)
   names = [f"tendon_{x}" for x in "stiffness stiffnesspoly lengthspring damping".split()]
   names += ["tendon_dampingpoly", "tendon_armature", "opt.timestep"]
-  tendons = tape.struct(Tendons, tendon_actuatorid=m.tendon_actuatorid, **step.leaves(*names))
+  tendons = step.tendons = tape.struct(
+    Tendons, tendon_actuatorid=m.tendon_actuatorid, **step.leaves(*names)
+  )
   flags, dim = m.opt.disableflags, (tape.nworld, m.ntendon)
   options = dict(spring=not flags & DisableBit.SPRING, damper=not flags & DisableBit.DAMPER)
   metric = step.metric.tendons

@@ -124,16 +124,22 @@ def prepare_scan(step: Callable, m: Any, *, d: Any, work: Workload) -> Prepared:
   Returns:
     The prepared contender.
   """
-  vmapped = jax.vmap(step, in_axes=(None, 0))
+
+  def several(m, d):
+    for _ in range(work.substeps):
+      d = step(m, d)
+    return d
+
+  return _prepare_loop(several, m, d=d, work=work)
+
+
+def _prepare_loop(several: Callable, m: Any, *, d: Any, work: Workload) -> Prepared:
+  vmapped = jax.vmap(several, in_axes=(None, 0))
 
   @jax.jit
   def run(m, d):
-    def body(d, _):
-      for _ in range(work.substeps):
-        d = vmapped(m, d)
-      return d, None
-
-    return jax.lax.scan(body, d, length=work.steps // work.substeps)[0]
+    count = work.steps // work.substeps
+    return jax.lax.scan(lambda d, _: (vmapped(m, d), None), d, length=count)[0]
 
   return prepare_run(run, m, d)
 
@@ -172,7 +178,7 @@ def ours(work: Workload, **options: Any) -> Prepared:
     The prepared contender.
   """
   m, d = put(work, **options)
-  return prepare_scan(mjx.step, m, d=d, work=work)
+  return _prepare_loop(functools.partial(mjx.step, substeps=work.substeps), m, d=d, work=work)
 
 
 def put(work: Workload, **options: Any) -> tuple[mjx.Model, mjx.Data]:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from mjx_warp_ffi.mjx.forward import step
+from mjx_warp_ffi.mjx.forward import advance, step
 from mjx_warp_ffi.mjx.types import Data, Model
 from mjx_warp_ffi.mjx.warp import fields
 
@@ -89,28 +89,21 @@ def rollout(
   """
   ctrl = jnp.asarray(ctrl, jnp.float32)
   _check(m, ctrl, substeps=substeps, checkpoint_every=checkpoint_every)
-  record = _recorder(d, outputs)
+  record, names = _recorder(d, outputs)
   if not len(ctrl):
     return jax.tree.map(lambda x: jnp.zeros((0, *x.shape), x.dtype), record(d)), d
 
-  def control(state: State, u: jax.Array) -> Data:
-    """The Data after one control step."""
-    if substeps > 1:
-      state, _ = jax.lax.scan(
-        lambda s, _: (_state_of(advance(s, u)), None), state, length=substeps - 1
-      )
-    return advance(state, u)
-
-  def advance(state: State, u: jax.Array) -> Data:
-    return step(m, d.replace(**state, ctrl=u))
-
   def body(state: State, u: jax.Array) -> tuple[State, Trajectory]:
-    after = control(state, u)
+    before = d.replace(**state, ctrl=u)
+    if names is None:
+      after = step(m, before, substeps=substeps)
+    else:
+      after = advance(m, before, substeps=substeps, results=names)
     return _state_of(after), record(after)
 
   # the last control step is outside: it alone has results that somebody sees
   state, rows = _checkpointed(body, _state_of(d), ctrl[:-1], checkpoint_every)
-  final = control(state, ctrl[-1])
+  final = step(m, d.replace(**state, ctrl=ctrl[-1]), substeps=substeps)
   last = jax.tree.map(lambda x: x[None], record(final))
   return jax.tree.map(lambda *x: jnp.concatenate(x), *rows, last), final
 
@@ -127,8 +120,9 @@ def _state_of(d: Data) -> State:
   return {name: getattr(d, name) for name in _STATE}
 
 
-def _recorder(d: Data, outputs: Outputs) -> Callable[[Data], Trajectory]:
-  """What a trajectory keeps of a Data."""
+def _recorder(d: Data, outputs: Outputs) -> tuple[Callable[[Data], Trajectory], Any]:
+  """What a trajectory keeps of a Data, and the names of the results that it needs, if known."""
+  names = None
   if not callable(outputs):
     names = tuple(outputs) if not isinstance(outputs, str) else (outputs,)
     valid = [f.name for f in fields.data_fields()]
@@ -139,10 +133,10 @@ def _recorder(d: Data, outputs: Outputs) -> Callable[[Data], Trajectory]:
       )
 
   def record(d: Data) -> Trajectory:
-    more = outputs(d) if callable(outputs) else {name: getattr(d, name) for name in names}
+    more = outputs(d) if callable(outputs) else {name: getattr(d, name) for name in names or ()}
     return Trajectory(time=d.time, qpos=d.qpos, qvel=d.qvel, act=d.act, outputs=more)
 
-  return record
+  return record, names
 
 
 def _checkpointed(

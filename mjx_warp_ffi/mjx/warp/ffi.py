@@ -171,11 +171,13 @@ class Staged:
     name: name of the FFI target.
     outputs: gives the names of the Data fields that the function computes for a model; the others
       pass through.
+    times: how often the function runs in one call.
   """
 
   function: Function
   name: str
   outputs: Callable[[Model], tuple[str, ...]]
+  times: int = 1
 
   def __call__(self, m: Model, d: Data) -> Data:
     """The Data with the function's results; checks Model and Data first."""
@@ -185,6 +187,7 @@ class Staged:
   def results(self, m: Model, inputs: Inputs) -> dict[str, jax.Array]:
     """The results by field name, for inputs that were checked."""
     signature = signature_of(m, inputs, name=self.name, outputs=tuple(self.outputs(m)))
+    signature = dataclasses.replace(signature, static=(self.times,))
     args = [fields.lookup(m, leaf) for leaf in signature.leaves]
     args += [inputs.arrays[field][None] for field in signature.inputs]
 
@@ -192,7 +195,11 @@ class Staged:
       batched = frozenset(signature.leaves[i] for i in rows)
       nworld = arrays[len(signature.leaves)].shape[0]
       plan = Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched, m.autoreset)
-      return launch(lambda w: w.run(self.function), signature, plan=plan, arrays=arrays)
+
+      def run(w: Workspace) -> None:
+        w.run(self.function, self.times)
+
+      return launch(run, signature, plan=plan, arrays=arrays)
 
     results = batching.batched(over_worlds, len(signature.leaves))(*args)
     return {name: x[0] for name, x in zip(signature.outputs, results, strict=True)}
@@ -273,7 +280,7 @@ def launch(
   call = jax_program(
     signature.name,
     make,
-    key=digest((signature.name, signature.static), plan),
+    key=digest((signature.name, signature.outputs, signature.static), plan),
     result_types=results,
     input_output_aliases=aliases,
     graph_mode=GraphMode.WARP_STAGED if signature.captured else GraphMode.NONE,

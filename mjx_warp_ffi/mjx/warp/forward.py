@@ -51,9 +51,19 @@ def _forward_outputs(m: Model) -> tuple[str, ...]:
   return tuple(n for n in names if n not in left)
 
 
-def _step_outputs(m: Model) -> tuple[str, ...]:
+def _state_outputs(m: Model) -> tuple[str, ...]:
   own = INTEGRATED | INPUTS if m.autoreset else INTEGRATED  # a reset world loses its inputs too
-  return (*(f.name for f in fields.data_fields() if f.name in own), *_forward_outputs(m))
+  return tuple(f.name for f in fields.data_fields() if f.name in own)
+
+
+def _step_outputs(m: Model) -> tuple[str, ...]:
+  return (*_state_outputs(m), *_forward_outputs(m))
+
+
+def state_outputs(m: Model, *, also: tuple[str, ...] = ()) -> tuple[str, ...]:
+  """What the next step and the gradient of this one read, and of these results what a step has."""
+  needed = {*_state_outputs(m), "overflow", "warning", "qacc", *also}
+  return tuple(n for n in _step_outputs(m) if n in needed)
 
 
 step = Staged(mjw.step, "step", _step_outputs)

@@ -234,6 +234,17 @@ class WorldContacts:
         columns.append(column)
     self._columns = wp.array(columns, dtype=Column)
 
+  def count(self) -> None:
+    """Adds to `ncon`, which must be zero."""
+    d, con = self._d, self._d.contact
+    if self._columns.size:
+      wp.launch(
+        _list_contacts,
+        dim=d.naconmax,
+        inputs=[d.nacon, con.worldid, con.type, con.geom, con.geomcollisionid],
+        outputs=[self._listed, self._keys, self.ncon],
+      )
+
   def launch(self) -> None:
     """Fills `arrays` and adds to `ncon`, which must be zero."""
     d = self._d
@@ -265,13 +276,7 @@ class WorldContacts:
 
   def _sort(self) -> None:
     """Fills `order` and adds to `ncon`, which must be zero."""
-    d, con = self._d, self._d.contact
-    wp.launch(
-      _list_contacts,
-      dim=d.naconmax,
-      inputs=[d.nacon, con.worldid, con.type, con.geom, con.geomcollisionid],
-      outputs=[self._listed, self._keys, self.ncon],
-    )
+    self.count()
     rows = self._listed.shape
     wp.launch(
       _sort_contacts,

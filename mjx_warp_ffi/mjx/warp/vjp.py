@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -146,9 +146,9 @@ def differentiable_results(
   def backward(residual: Any, cotangents: dict[str, Any]) -> Any:
     m, inputs, qacc, reset, rule = residual
     given = {
-      n: ct for n, ct in cotangents.items() if _is_float(n) and not isinstance(ct, SymbolicZero)
+      n: ct for n, ct in cotangents.items() if is_float(n) and not isinstance(ct, SymbolicZero)
     }
-    dense = len(given) == sum(_is_float(n) for n in cotangents)
+    dense = len(given) == sum(is_float(n) for n in cotangents)
     given, through = (given, {}) if reset is None else reset_vjp.split(given, reset)
     gradients = rule.gradients(m, inputs, qacc=qacc, cotangents=given, in_loop=dense)
     gradients = reset_vjp.joined(gradients, through)
@@ -157,11 +157,10 @@ def differentiable_results(
     return m_ct, Inputs({n: gradients.get(n) for n in inputs.arrays}, inputs.sizes)
 
   results.defvjp(forward, backward, symbolic_zeros=True)
-
   return results
 
 
-def _is_float(name: str) -> bool:
+def is_float(name: str) -> bool:
   """Whether a result can have a cotangent."""
   return name not in FIELDS or np.issubdtype(FIELDS[name].dtype, np.inexact)
 
@@ -249,13 +248,10 @@ class Analytic:
     if "qacc_warmstart" in given:  # which is the acceleration of this step
       warmstart = given.pop("qacc_warmstart")
       given["qacc"] = given["qacc"] + warmstart if "qacc" in given else warmstart
-    rules = (*(OUTPUTS if self.wanted.integrate else RATES), *REPORTS, FORCE)
+    if not in_loop:
+      check_outputs(given, integrate=self.wanted.integrate)
+    rules = _rules(self.wanted.integrate)
     unruled = tuple(n for n in given if n not in rules)
-    if unruled and not in_loop:
-      raise NotImplementedError(
-        f"no analytic gradient from {', '.join(unruled)}; these have one: {', '.join(rules[:-1])}."
-        f" {_ALTERNATIVE}"
-      )
     ruled = tuple(n for n in rules if n in given)
     wanted = dataclasses.replace(self.wanted, cotangents=ruled, unruled=unruled)
     _check_rules(Plan(m.spec, m.opt.statics, inputs.sizes, 1, frozenset()), wanted)
@@ -274,6 +270,22 @@ class Analytic:
     if "time" in given:
       gradients["time"] = given["time"]
     return gradients
+
+
+def _rules(integrate: bool) -> tuple[str, ...]:
+  """The results that can have a cotangent."""
+  return (*(OUTPUTS if integrate else RATES), *REPORTS, FORCE)
+
+
+def check_outputs(names: Iterable[str], *, integrate: bool = True) -> None:
+  """Raises NotImplementedError if a result that has a cotangent has no analytic rule."""
+  rules = _rules(integrate)
+  unruled = [n for n in names if n not in (*rules, "qacc_warmstart")]
+  if unruled:
+    raise NotImplementedError(
+      f"no analytic gradient from {', '.join(unruled)}; these have one: {', '.join(rules[:-1])}."
+      f" {_ALTERNATIVE}"
+    )
 
 
 def _wanted(

@@ -97,10 +97,22 @@ class Workspace:
     if self.m.opt.enableflags & EnableBit.SLEEP:
       mjw_sleep.update_sleep(self.m, self.d)
 
-  def run(self, function: Callable[[mjw.Model, mjw.Data], None]) -> None:
-    """Runs a function of mujoco_warp and what belongs around it; can be captured."""
-    self.watch.begin()
+  def run(self, function: Callable[[mjw.Model, mjw.Data], None], times: int = 1) -> None:
+    """Runs a function of mujoco_warp, several times in a row, and what belongs around it.
+
+    It can be captured. The calls in between leave no contacts by world behind, only their number.
+    """
     self.begin()
+    for _ in range(times - 1):
+      self._run_once(function)
+      self.contacts.count()
+      self.watch.end()
+    self._run_once(function)
+    self.contacts.launch()
+    self.watch.end()
+
+  def _run_once(self, function: Callable[[mjw.Model, mjw.Data], None]) -> None:
+    self.watch.begin()
     if self._rows_need_rates and not _collides(self.m, self.d):
       mjw.kinematics(self.m, self.d)
       mjw.com_pos(self.m, self.d)
@@ -108,8 +120,6 @@ class Workspace:
     if self._autoreset is not None and function is mjw.step:
       function = self._autoreset.step
     function(self.m, self.d)
-    self.contacts.launch()
-    self.watch.end()
 
   def _collided(self, m: mjw.Model, d: mjw.Data) -> None:
     """What belongs between the collisions and the constraint rows."""

@@ -32,7 +32,9 @@ The contract:
   EPA may clip along an arbitrary line of the side, to a few contacts in a hundred.
 
 The values are MJWarp's to rounding, except that contacts of ellipsoids and cylinders are solved
-exactly, where EPA leaves errors of 1e-3 to 1e-2 in the normal.
+exactly, where EPA leaves errors of 1e-3 to 1e-2 in the normal. In a model where they can be
+(`refines`), `refine()` after `forward` writes them to the pool: an acceleration solved with other
+contacts than those that are differentiated would be some thirty times further off in the gradient.
 
 Which rule serves which pair:
 * `contact_geometry_primitive`: what MJWarp solves in closed form, through its own functions.
@@ -56,6 +58,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_convex import (
   SINGLE,
   UNKNOWN,
   convex_contacts,
+  refine_contacts,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_primitive import PRIMITIVES, primitive_kernel
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Frozen, Pool, Surfaces
@@ -64,6 +67,7 @@ _POLYTOPES_AND_CURVED = tuple(
   getattr(mjw.GeomType, name)
   for name in ("SPHERE", "CAPSULE", "ELLIPSOID", "CYLINDER", "BOX", "MESH")
 )
+_CURVED = (mjw.GeomType.ELLIPSOID, mjw.GeomType.CYLINDER)
 
 
 def possible_pairs(m: mjw.Model) -> tuple[tuple[mjw.GeomType, mjw.GeomType], ...]:
@@ -97,6 +101,7 @@ class ContactGeometry:
     pos: (naconmax,) vec3; the midpoint of the two witness points.
     frame: (naconmax,) mat33; the rows are the normal and two tangents.
     unsupported: names of the pairs of geom types that can touch and have no rule.
+    refines: whether `refine` can change contacts.
   """
 
   def __init__(self, mjm: mujoco.MjModel, m: mjw.Model, d: mjw.Data):
@@ -119,6 +124,8 @@ class ContactGeometry:
     self._primitive = primitive_kernel(primitive) if primitive else None
     self._has_capsule_box = (mjw.GeomType.CAPSULE, mjw.GeomType.BOX) in pairs
     self._has_convex = len(primitive) < len(pairs) or mjm.nflex > 0
+    iterative = [pair for pair, rule in rules.items() if rule == SINGLE]
+    self.refines = any(kind in pair for pair in iterative for kind in _CURVED)
     self._pool = _pool(m, d)
     self._surfaces = _surfaces(m)
     self._frozen = _frozen(d.naconmax if self._has_convex else 0, device)
@@ -148,6 +155,11 @@ class ContactGeometry:
       inputs = [self._pool, self._surfaces, *self._poses, self._rules, self._frozen]
       self._launch(classify_contacts, inputs)
       self._launch(convex_contacts, [self._pool, self._frozen, *self._poses, *self._outputs()])
+
+  def refine(self) -> None:
+    """Writes the contacts of the last `forward` to MJWarp's pool."""
+    if self.refines:
+      self._launch(refine_contacts, [self._pool, self._frozen, *self._outputs()])
 
   def backward(
     self,
@@ -181,7 +193,9 @@ class ContactGeometry:
   def _kernels(self) -> list[wp.Kernel]:
     kernels = [self._primitive] if self._primitive else []
     kernels += [capsule_box_codes] if self._has_capsule_box else []
-    return kernels + ([classify_contacts, convex_contacts] if self._has_convex else [])
+    return kernels + (
+      [classify_contacts, convex_contacts, refine_contacts] if self._has_convex else []
+    )
 
   def _outputs(self) -> list[wp.array]:
     return [self.dist, self.pos, self.frame]

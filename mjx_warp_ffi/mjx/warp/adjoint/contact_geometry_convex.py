@@ -237,3 +237,21 @@ def convex_contacts(
   dist_out[i] = contact.dist
   pos_out[i] = contact.pos
   frame_out[i] = contact.frame
+
+
+@wp.kernel(enable_backward=False)
+def refine_contacts(
+  pool: Pool,
+  frozen: Frozen,
+  dist: wp.array[float],
+  pos: wp.array[wp.vec3],
+  frame: wp.array[wp.mat33],
+):
+  """Replaces MJWarp's contacts by those that `convex_contacts` gave."""
+  i = wp.tid()
+  if i >= pool.nacon[0]:
+    return
+  if frozen.rule[i] != ELSEWHERE and frozen.rule[i] != UNKNOWN:
+    pool.dist[i] = dist[i]
+    pool.pos[i] = pos[i]
+    pool.frame[i] = frame[i]

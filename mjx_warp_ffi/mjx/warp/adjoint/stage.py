@@ -155,6 +155,8 @@ class StageAdjoint:
     if self._polish is None:
       # a row's force has the error of the acceleration times the stiffness of the row
       self._polish = solve.may_be_off(self.m) or self._row_forces
+    self._refines = self._has_rows and self.geometry is not None and self.geometry.refines
+    self._polish |= self._refines
 
   def _reports_forces(self) -> bool:
     """Whether generalised forces have cotangents, their own or those of sensors."""
@@ -316,8 +318,11 @@ class StageAdjoint:
     mjw.fwd_position(m, d, factorize=not self.newton.rows)
     if self._needs_forces:
       mjw.fwd_velocity(m, d)
-    if self._has_welds:
-      # MJWarp makes the rows before it has the velocities that Jdot qvel of these needs
+    if self._refines:
+      self.geometry.forward(d.geom_xpos, d.geom_xmat)
+      self.geometry.refine()
+    if self._has_welds or self._refines:
+      # MJWarp makes the rows before it has the velocities that Jdot qvel of welds needs
       constraint.make_constraint(m, d)
     if self._needs_forces:
       mjw.fwd_actuation(m, d)

@@ -1,0 +1,33 @@
+"""The gradient through a contact of every pair of geoms is as exact as the table says."""
+
+import sys
+
+import numpy as np
+import pytest
+from helpers import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import contact_accuracy
+from contact_scenes import PAIRS
+
+
+def test_curved_geoms_that_epa_only_approximates_have_the_gradient_of_the_exact_contact():
+  """Without the exact contact in the solve as well, errors come to a hundredth."""
+  pairs = [("ellipsoid", "box"), ("ellipsoid", "cylinder")]
+  found = contact_accuracy.errors("pyramidal", 3, pairs=pairs, count=6)
+  for pair in pairs:
+    assert len(found[pair]) >= 4
+    assert np.max(found[pair]) < 1e-3, pair  # float32: medians are 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("condim", [1, 3, 4, 6])
+@pytest.mark.parametrize("cone", contact_accuracy.CONES)
+def test_every_pair_of_geoms_has_the_gradient_of_differences(cone, condim):
+  found = contact_accuracy.errors(cone, condim, pairs=PAIRS, count=10)
+  for pair, errors in found.items():
+    assert len(errors) >= 4, pair
+    assert np.median(errors) < 1e-3, pair
+  everything = np.concatenate(list(found.values()))
+  assert len(everything) > 0.8 * 10 * len(PAIRS)
+  assert np.percentile(everything, 95) < 1e-2

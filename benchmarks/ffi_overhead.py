@@ -3,11 +3,18 @@
 The body launches one kernel on the first array; the other arguments only pass by. The time is that
 of a jitted `lax.scan` over the call, less that of a scan without it, a call.
 
+With --alone it is the time of a jitted call on its own until its results are there, beside that of
+a target whose handler does nothing, and of one that only runs the body: nobody's call is shorter.
+
   python benchmarks/ffi_overhead.py --device cpu
   python benchmarks/ffi_overhead.py --device cuda --arguments 4 64 512
+  python benchmarks/ffi_overhead.py --device cpu --alone --arguments 4
 """
 
 import argparse
+import ctypes
+import functools
+import statistics
 import time
 
 import jax
@@ -16,6 +23,7 @@ import numpy as np
 import warp as wp
 
 from mjx_warp_ffi.third_party import warp as ours
+from mjx_warp_ffi.third_party.warp import xla_ffi
 
 PEERS = {"ours": ours.jax_callable, "warp": wp.jax_callable}
 
@@ -92,15 +100,79 @@ def bare_costs(count, device):
     return [1e4 * seconds(repeated, part) for part in parts]
 
 
+@functools.cache
+def least_target(count, runs_body):
+  """Registers a target with the least handler that Python can have; returns its name."""
+  arrays = [wp.zeros(8, dtype=float, device="cpu") for _ in range(count)]
+  body = make_body(count)
+
+  def handler(address):
+    extension = xla_ffi.read_frame(address)[xla_ffi.EXTENSION]
+    if extension:
+      xla_ffi.answer_metadata(extension, xla_ffi.Traits.NONE)
+    elif runs_body:
+      body(*arrays)
+
+  function = xla_ffi.Handler(handler)
+  name = f"ffi_overhead_{count}_{runs_body}"
+  address = ctypes.cast(function, ctypes.c_void_p).value
+  jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform="cpu")
+  return name, function  # which must live as long as the target
+
+
+def least_call(count, runs_body):
+  """Returns a function that calls such a target."""
+  name, _ = least_target(count, runs_body)
+  types = [jax.ShapeDtypeStruct((8,), jnp.float32)] * (count // 2)
+  return lambda *args: jax.ffi.ffi_call(name, types)(*args)
+
+
+def alone(count, device, rounds=30, calls=100):
+  """Prints microseconds of calls on their own: medians of alternating runs."""
+  args = [jax.device_put(jnp.zeros(8, jnp.float32), device) for _ in range(count // 2)]
+  candidates = {}
+  if device.platform == "cpu":
+    candidates["an empty handler"] = least_call(count, False)
+    candidates["a handler that runs the body"] = least_call(count, True)
+  for mode in ours.GraphMode:
+    for name, make in PEERS.items():
+      own = wp.JaxCallableGraphMode(int(mode)) if name == "warp" else mode
+      candidates[f"{mode.name}, {name}"] = make(
+        make_body(count), num_outputs=count // 2, graph_mode=own
+      )
+  ready = {}
+  for name, function in candidates.items():
+    try:
+      ready[name] = jax.jit(function)
+      jax.block_until_ready(ready[name](*args))
+    except jax.errors.JaxRuntimeError:
+      del ready[name]
+  times = {name: [] for name in ready}
+  for _ in range(rounds):
+    for name, function in ready.items():
+      for _ in range(calls):
+        start = time.perf_counter()
+        jax.block_until_ready(function(*args))
+        times[name].append(time.perf_counter() - start)
+  for name, values in times.items():
+    print(f"| {count} | {name} | {1e6 * statistics.median(values):.1f} |", flush=True)
+
+
 def main():
   """Prints the table."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
   parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
   parser.add_argument("--arguments", type=int, nargs="+", default=[4, 64, 512])
   parser.add_argument("--length", type=int, default=100, help="calls in a scan")
+  parser.add_argument("--alone", action="store_true", help="time calls outside of a scan")
   options = parser.parse_args()
   device = jax.local_devices(backend=options.device)[0]
   print(f"{device.device_kind}, JAX {jax.__version__}, Warp {wp.__version__}; us a call")
+  if options.alone:
+    print("| arguments | a call by | us |\n|---:|---|---:|")
+    for count in options.arguments:
+      alone(count, device)
+    return
   print("| mode | arguments | ours | Warp's | ratio |")
   print("|---|---:|---:|---:|---:|")
   for mode in ours.GraphMode:

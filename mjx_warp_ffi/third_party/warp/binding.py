@@ -1,6 +1,7 @@
 """Warp arrays on XLA's buffers."""
 
 import math
+import struct
 from collections.abc import Sequence
 
 import numpy as np
@@ -87,14 +88,16 @@ class Binding:
     # Pointer i of a call is that of argument i, but in-outs come again as the first results.
     count = len(inputs) + len(outputs)
     first_pure = len(inputs) + len(signature.in_outs)
-    self.pointer_indices = [*range(len(inputs)), *range(first_pure, count)]
+    self._words = struct.Struct(f"={count}Q")
+    self._places = [*range(len(inputs)), *range(first_pure, count)]
+    self._all = len(self._places) == count
     self._pointers = b""
     self._runs: list[list[wp.array]] = []
 
-  def addresses(self, pointers: bytes) -> list[int]:
+  def addresses(self, pointers: bytes) -> Sequence[int]:
     """Returns the addresses of the array arguments, from the packed pointers of a call."""
-    values = np.frombuffer(pointers, np.uint64).tolist()
-    return [values[i] for i in self.pointer_indices]
+    words = self._words.unpack(pointers)
+    return words if self._all else [words[i] for i in self._places]
 
   def offset(self, i: int, *, entry: int) -> int:
     """Returns where an entry of argument i begins in its buffer, in bytes."""
@@ -108,7 +111,8 @@ class Binding:
         self._runs = self.views(addresses)
       for entry, arrays in enumerate(self._runs):
         for array, address in zip(arrays, self._of_entry(addresses, entry), strict=True):
-          runtime.move_array(array, address)
+          if address != array.ptr:
+            runtime.move_array(array, address)
       self._pointers = pointers
     return self._runs
 

@@ -64,9 +64,9 @@ def _probe() -> Any:
 
 def _can_move_arrays() -> bool:
   array = wp.array(ptr=64, shape=(1,), dtype=wp.uint8, device=_probe().device)
-  before = array.__ctype__().data
+  before = array.__ctype__()
   move_array(array, 128)
-  return (before, array.__ctype__().data) == (64, 128)
+  return (before.data, array.__ctype__().data) == (64, 128)
 
 
 def is_array_annotation(annotation: Any) -> bool:
@@ -77,7 +77,11 @@ def is_array_annotation(annotation: Any) -> bool:
 def move_array(array: wp.array, address: int) -> None:
   """Lets an array that owns no memory describe other memory; its launches so far are unchanged."""
   array.ptr = address or None
-  array.ctype = None  # the descriptor that launches get is made again from the pointer
+  # A new descriptor, since a recorded launch keeps the one that it was given. Warp's own way to make
+  # one takes longer than the launch.
+  if array.ctype is not None:
+    array.ctype = type(array.ctype).from_buffer_copy(array.ctype)
+    array.ctype.data = address
 
 
 def default_device() -> wp.Device:

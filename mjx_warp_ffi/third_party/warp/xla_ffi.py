@@ -289,13 +289,14 @@ class Snapshot:
     addresses = struct.unpack(f"={len(self._table) // _WORD}Q", self._table)
     return b"".join(ctypes.string_at(address, _BUFFER) for address in addresses)
 
-  def _mask(self, buffers: bytes) -> tuple[bytes, bytes]:
+  def _mask(self, buffers: bytes) -> tuple[bytes, bytearray]:
     """Returns the data pointers, and the buffers with these zeroed."""
-    words = np.frombuffer(buffers, np.uint64).copy()
+    masked = bytearray(buffers)
+    words = memoryview(masked).cast("Q")
     column = words[self._first // _WORD :: self._step or _BUFFER // _WORD]
     pointers = column.tobytes()
-    column[:] = 0
-    return pointers, words.tobytes()
+    column[:] = memoryview(bytes(len(pointers))).cast("Q")
+    return pointers, masked
 
 
 def _stride_of(table: bytes) -> tuple[int, int, int]:

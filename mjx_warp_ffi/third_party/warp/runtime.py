@@ -77,8 +77,8 @@ def is_array_annotation(annotation: Any) -> bool:
 def move_array(array: wp.array, address: int) -> None:
   """Lets an array that owns no memory describe other memory; its launches so far are unchanged."""
   array.ptr = address or None
-  # A new descriptor, since a recorded launch keeps the one that it was given. Warp's own way to make
-  # one takes longer than the launch.
+  # A new descriptor, since a recorded launch keeps the one that it was given. A copy: Warp takes
+  # as long to make one as to launch half a kernel.
   if array.ctype is not None:
     array.ctype = type(array.ctype).from_buffer_copy(array.ctype)
     array.ctype.data = address

@@ -73,7 +73,7 @@ smoke: ## build the wheel, install it elsewhere and use it from an empty folder
 	PYTHON='$(PYTHON)' .ci/smoke
 
 docs: $(VENV)/.docs ## the documentation, into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.dev ## the benchmarks against the peers, as JSON and Markdown
 	$(BIN)/python benchmarks/step.py --out build/bench

@@ -248,3 +248,19 @@ AROUND = """<mujoco><option timestep="0.004"><flag contact="disable"/></option>
     <intvelocity joint="ball" kp="2" gear=".2 .7 .3" actrange="-9 9"/>
     <position joint="ball" kp="2" gear=".2 .1 -.3" timeconst=".05"/>
   </actuator></mujoco>"""
+
+# Bodies that stick to what they touch, or nearly touch.
+ADHESION = """<mujoco><option timestep="0.004"/>
+  <default><geom condim="{condim}" friction=".7 .02 .01" solimp=".5 .95 .01"/></default><worldbody>
+  <geom type="plane" size="5 5 .1" euler="5 3 0" margin=".02" gap=".02"/>
+  <body name="a" pos="0 0 .08"><freejoint/><geom type="sphere" size=".1" mass=".5"/></body>
+  <body name="b" pos=".17 0 .12"><freejoint/><geom type="sphere" size=".1" mass=".4"/></body>
+  <body pos=".5 0 .08" euler="0 80 0"><freejoint/><geom type="capsule" size=".1 .2"/>
+    <body name="c" pos="0 0 .3"><joint axis="0 1 0" damping=".2"/>
+      <geom type="capsule" size=".08" fromto="0 0 0 .1 .1 .3"/></body></body>
+  <body name="d" pos="-.5 0 .115"><freejoint/><geom type="sphere" size=".1" mass=".5"/></body>
+  </worldbody>
+  <actuator>
+    <adhesion body="a" gain="8" ctrlrange="0 1"/><adhesion body="b" gain="6" ctrlrange="0 1"/>
+    <adhesion body="c" gain="9" ctrlrange="0 1"/><adhesion body="d" gain="3" ctrlrange="0 1"/>
+  </actuator></mujoco>"""

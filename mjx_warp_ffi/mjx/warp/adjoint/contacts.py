@@ -254,6 +254,8 @@ class Recorded:
   Attributes:
     struct: the contacts.
     arrays: their distances, points and frames, which have gradients.
+    friction: their friction.
+    sums: see `law.Rows`.
   """
 
   def __init__(self, step):
@@ -282,6 +284,7 @@ class Recorded:
     tape.call(forward=lambda: geometry.forward(d.geom_xpos, d.geom_xmat), backward=backward)
     contact = d.contact
     made = materials.record(step)
+    self.friction, self.sums = made["friction"], rescale.make_contact_sums(step)
     self.struct = tape.struct(
       Contacts,
       nacon=d.nacon,
@@ -295,7 +298,7 @@ class Recorded:
       geom_bodyid=m.geom_bodyid,
       **{f: getattr(contact, f) for f in ("type", "geom", "dim")},
       **made,
-      **rescale.record_contacts(step, pos=pos, frame=frame, friction=made["friction"]),
+      **self.sums,
       **step.leaves("body_invweight0", "opt.impratio"),
     )
 

@@ -261,28 +261,32 @@ def record(step, rows: Rows, *, equalities: Equalities) -> None:
     tape.launch(tied_rows, dim, inputs=inputs, outputs=[])
 
 
-def record_contacts(
-  step, *, pos: wp.array, frame: wp.array, friction: wp.array
-) -> dict[str, wp.array]:
-  """Records the sums of the contacts of a `StageAdjoint`, and gives them."""
-  tape, m, d = step.tape, step.m, step.d
-  count = d.naconmax if step.discrete else 1
-  sums = [tape.track(wp.zeros(count, dtype=float, device=tape.device)) for _ in range(2)]
-  if step.discrete:
-    contact = d.contact
-    points = tape.struct(
-      Points,
-      elliptic=m.opt.cone == ConeType.ELLIPTIC,
-      nacon=d.nacon,
-      world=contact.worldid,
-      geom=contact.geom,
-      dim=contact.dim,
-      row=contact.efc_address,
-      geom_bodyid=m.geom_bodyid,
-      pos=pos,
-      frame=frame,
-      friction=friction,
-    )
-    inputs = [points, step.sweep.tree, step.metric.unit.nodes, step.metric.diagonals]
-    tape.launch(contact_rows, count, inputs=inputs, outputs=sums)
-  return dict(zip(("mass", "metric"), sums, strict=True))
+def make_contact_sums(step) -> dict[str, wp.array]:
+  """The sums of the contacts of a `StageAdjoint`."""
+  count = step.d.naconmax if step.discrete else 1
+  arrays = (wp.zeros(count, dtype=float, device=step.tape.device) for _ in range(2))
+  return dict(zip(("mass", "metric"), map(step.tape.track, arrays), strict=True))
+
+
+def record_contacts(step) -> None:
+  """Records the sums of the contacts of a `StageAdjoint`."""
+  if not step.discrete:
+    return
+  m, d, recorded = step.m, step.d, step.contacts
+  contact, (_, pos, frame) = d.contact, recorded.arrays
+  points = step.tape.struct(
+    Points,
+    elliptic=m.opt.cone == ConeType.ELLIPTIC,
+    nacon=d.nacon,
+    world=contact.worldid,
+    geom=contact.geom,
+    dim=contact.dim,
+    row=contact.efc_address,
+    geom_bodyid=m.geom_bodyid,
+    pos=pos,
+    frame=frame,
+    friction=recorded.friction,
+  )
+  inputs = [points, step.sweep.tree, step.metric.unit.nodes, step.metric.diagonals]
+  outputs = [recorded.sums["mass"], recorded.sums["metric"]]
+  step.tape.launch(contact_rows, d.naconmax, inputs=inputs, outputs=outputs)

@@ -15,6 +15,7 @@ from mujoco_warp._src.types import DisableBit
 
 from mjx_warp_ffi.mjx.warp.adjoint import (
   actuators,
+  adhesion,
   contact_outputs,
   contacts,
   energy,
@@ -212,6 +213,8 @@ class StageAdjoint:
     self.cot_force, cot_qfrc_actuator = force_sensors.record(self)
     forces.record(self, cot_qfrc_actuator)
     smooth.record(self)
+    if self.geometry and adhesion.any_body(self.m):
+      self._make_contacts()
     self.springs = springs.record(self)
     self.metric = metric.Metric(self)
     self.tendon_rates = tendons.record(self)
@@ -230,6 +233,7 @@ class StageAdjoint:
     if self.geometry:
       self._make_contacts()
       if self._has_rows:
+        rescale.record_contacts(self)
         self.contacts.record_power(self, self.rows)
     outputs.record(self)
     energy.record(self)

@@ -144,7 +144,6 @@ def _actuation(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
     dyntype=(DynType, "USER"),
     gaintype=(GainType, "USER", "SO3"),
     biastype=(BiasType, "USER"),
-    trntype=(TrnType, "BODY"),
   )
   for name, (kind, *names) in kinds.items():
     found = set(getattr(m, f"actuator_{name}").numpy().tolist())
@@ -207,6 +206,8 @@ def _moving(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, np.ndarray
       if o1 >= 0:
         flags ^= moves[mjm.site_bodyid[o1]]
       moved = np.flatnonzero(flags)
+    elif kind == TrnType.BODY:
+      moved = np.arange(m.nv)  # those of whatever it touches
     else:
       start = mjm.jnt_dofadr[o0]
       moved = np.arange(start, start + {0: 6, 1: 3}.get(int(mjm.jnt_type[o0]), 1))

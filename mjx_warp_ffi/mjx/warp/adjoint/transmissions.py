@@ -12,6 +12,7 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src.types import TrnType
 
+from mjx_warp_ffi.mjx.warp.adjoint import adhesion
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import (
   BALL,
   FREE,
@@ -38,6 +39,7 @@ INPARENT = int(TrnType.JOINTINPARENT)
 CRANK = int(TrnType.SLIDERCRANK)
 TENDON = int(TrnType.TENDON)
 SITE = int(TrnType.SITE)
+BODY = int(TrnType.BODY)
 
 
 @wp.struct
@@ -201,6 +203,10 @@ def joint_kernel(nfield: int) -> wp.Kernel:
       out.velocity[world, i] = gear[0] * tendons.velocity[world, ten]
       for f in range(wp.static(nfield)):
         out.fields[f, world, i] = gear[0] * tendons.fields[f, world, ten]
+    elif kind == BODY:  # whose contacts add to this
+      out.velocity[world, i] = 0.0
+      for f in range(wp.static(nfield)):
+        out.fields[f, world, i] = 0.0
 
   return transmission
 
@@ -291,4 +297,6 @@ def find_rates(step, over: Carried, *, tendons: "Rates | None") -> Rates:
   if len(which):
     inputs = [t, step.constant(which), sweep.tree, over.nodes, step.sites, rates]
     tape.launch(site_kernel(over.count), (tape.nworld, len(which)), inputs=inputs, outputs=[])
+  if adhesion.any_body(m):
+    adhesion.record(step, over, rates=rates)
   return rates

@@ -57,7 +57,7 @@ def _layout(m: Model | mujoco.MjModel) -> _Layout:
   return _Layout(np.array(q, int), np.array(v, int), columns_q, columns_v)
 
 
-def _multiply(a: jax.Array, b: jax.Array) -> jax.Array:
+def multiply(a: jax.Array, b: jax.Array) -> jax.Array:
   """Products of quaternions."""
   aw, av, bw, bv = a[..., :1], a[..., 1:], b[..., :1], b[..., 1:]
   w = aw * bw - jnp.sum(av * bv, axis=-1, keepdims=True)
@@ -77,7 +77,8 @@ def _square(x: jax.Array) -> jax.Array:
   return jnp.sum(x * x, axis=-1, keepdims=True)
 
 
-def _normalize(q: jax.Array) -> jax.Array:
+def normalize(q: jax.Array) -> jax.Array:
+  """Quaternions of length one; one of zeros becomes the identity."""
   square = _square(q)
   zero = square < _TINY
   unit = q / jnp.sqrt(jnp.where(zero, jnp.ones_like(square), square))
@@ -126,8 +127,8 @@ def integrate(m: Model | mujoco.MjModel, qpos: jax.Array, displacement: jax.Arra
   result = result.at[..., where.q].add(displacement[..., where.v])
   if not len(where.quat_q):
     return result
-  old = _normalize(qpos[..., where.quat_q])
-  new = _normalize(_multiply(old, _exponential(displacement[..., where.quat_v])))
+  old = normalize(qpos[..., where.quat_q])
+  new = normalize(multiply(old, _exponential(displacement[..., where.quat_v])))
   return result.at[..., where.quat_q].set(new)
 
 
@@ -150,8 +151,8 @@ def difference(m: Model | mujoco.MjModel, qpos1: jax.Array, qpos2: jax.Array) ->
   result = result.at[..., where.v].set(qpos2[..., where.q] - qpos1[..., where.q])
   if not len(where.quat_q):
     return result
-  first, second = (_normalize(x[..., where.quat_q]) for x in (qpos1, qpos2))
-  turn = _logarithm(_multiply(_conjugate(first), second))
+  first, second = (normalize(x[..., where.quat_q]) for x in (qpos1, qpos2))
+  turn = _logarithm(multiply(_conjugate(first), second))
   return result.at[..., where.quat_v].set(turn)
 
 
@@ -178,7 +179,7 @@ def gradient_to_coordinates(
   q = qpos[..., where.quat_q]
   square = _square(q)
   zero = square < _TINY
-  turned = 2 * _multiply(q, _pure(gradient[..., where.quat_v]))
+  turned = 2 * multiply(q, _pure(gradient[..., where.quat_v]))
   lifted = jnp.where(zero, jnp.zeros_like(q), turned / jnp.where(zero, 1, square))
   return result.at[..., where.quat_q].set(lifted)
 
@@ -227,7 +228,7 @@ def _project(
   if not len(where.quat_q):
     return result
   q = qpos[..., where.quat_q]
-  turn = _multiply(_conjugate(q), x[..., where.quat_q])[..., 1:]
+  turn = multiply(_conjugate(q), x[..., where.quat_q])[..., 1:]
   if by_norm:
     square = _square(q)
     zero = square < _TINY

@@ -43,8 +43,10 @@ _FORWARD_MODE = (
   "the step has first derivatives in reverse mode only: for forward mode use mjx.step_jvp, for"
   " Jacobians mjx.transition_fd"
 )
-# Only rendering reads these leaves: the gradient of a step is zero.
-_DRAWN = ("mat_", "light_", "cam_fovy", "cam_intrinsic", "geom_rgba")
+# Only rendering and the search for pairs that may touch read these: the gradient of a step is zero.
+_DRAWN = ("mat_", "light_", "cam_fovy", "cam_intrinsic", "geom_rgba", "geom_rbound", "geom_aabb")
+# Only the poses of cameras that track depend on these, which have no analytic gradient themselves.
+_TRACKED = ("cam_pos0", "cam_poscom0", "cam_mat0")
 _ALTERNATIVE = "mjx.put_model(m, gradient='fd') differentiates everything by central differences"
 
 
@@ -187,7 +189,8 @@ def _rule(
   drawn = tuple(n for n in leaves if fields.lookup(m, n).size and not n.startswith(_DRAWN))
   if m.gradient == "fd":
     return Differences(staged, drawn, arrays)
-  return Analytic(_wanted(staged.name, integrate, m, inputs, drawn))
+  wanted = tuple(n for n in drawn if n not in _TRACKED)
+  return Analytic(_wanted(staged.name, integrate, m, inputs, wanted))
 
 
 @jax.tree_util.register_static

@@ -212,8 +212,9 @@ def seed(step, name: str, *, array: wp.array) -> None:
 def record_centres(step) -> tuple[wp.array, list]:
   """Records the centres of mass of the subtrees: their array, and the inputs of their kernel."""
   m, tape, sweep = step.m, step.tape, step.sweep
-  fixed = {f: getattr(m, f) for f in ("body_rootid", "body_subtreenum", "body_subtreemass")}
-  inputs = [sweep.tree, sweep.nodes, step.inertia, tape.struct(Subtrees, **fixed)]
+  fixed = {f: getattr(m, f) for f in ("body_rootid", "body_subtreenum")}
+  subtrees = tape.struct(Subtrees, **fixed, **step.leaves("body_subtreemass"))
+  inputs = [sweep.tree, sweep.nodes, step.inertia, subtrees]
   com = tape.array(m.nbody, dtype=wp.vec3)
   tape.launch(subtree_centre, (tape.nworld, m.nbody), inputs=inputs, outputs=[com])
   return com, inputs

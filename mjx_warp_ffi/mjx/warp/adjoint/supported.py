@@ -30,7 +30,7 @@ def _named(prefix: str, names: str) -> set[str]:
 # `body_invweight0`, `dof_invweight0`, `tendon_invweight0`, `tendon_length0` and `actuator_acc0` are
 # derived constants: the gradients of what they come from hold them fixed.
 PARAMETERS = frozenset(
-  _named("body_", "pos quat ipos iquat mass inertia gravcomp invweight0")
+  _named("body_", "pos quat ipos iquat mass subtreemass inertia gravcomp invweight0")
   | _named("jnt_", "pos axis stiffness stiffnesspoly solref solimp range margin")
   | _named("dof_", "armature damping dampingpoly solref solimp frictionloss invweight0")
   | _named("geom_", "pos quat size friction solref solimp solmix")

@@ -234,7 +234,7 @@ def test_the_constants_have_forward_derivatives_too():
 
 
 def test_the_gradient_by_a_mass_through_set_const_is_that_of_a_recompiled_model(rng):
-  c = mujoco.MjModel.from_xml_string(_SLED)
+  c = mujoco.MjModel.from_xml_string(_SLED)  # its sensor has the subtree's velocity computed
   m = mjx.put_model(c)
   d = mjx.make_data(m).replace(qvel=np.float32([1, 0.3, -0.5]))
   weights = rng.normal(size=3)
@@ -243,14 +243,14 @@ def test_the_gradient_by_a_mass_through_set_const_is_that_of_a_recompiled_model(
     model = m.replace(body_mass=mass)
     model = mjx.set_const(model) if through else model
     end, _ = jax.lax.scan(lambda d, _: (mjx.step(model, d), None), d, length=20)
-    return weights.astype(np.float32) @ (end.qpos + end.subtree_com[1])
+    return weights.astype(np.float32) @ (end.qpos + end.subtree_com[1] + end.subtree_linvel[1])
 
   def fall_in_c():
     mujoco.mj_setConst(c, mujoco.MjData(c))
     end = mujoco.MjData(c)
     end.qvel[:] = d.qvel
     mujoco.mj_step(c, end, 20)
-    return weights @ (end.qpos + end.subtree_com[1])
+    return weights @ (end.qpos + end.subtree_com[1] + end.subtree_linvel[1])
 
   held = jax.jit(jax.grad(fall), static_argnums=1)(m.body_mass, False)
   full = jax.jit(jax.grad(fall), static_argnums=1)(m.body_mass, True)
@@ -265,8 +265,8 @@ def test_the_gradient_by_a_mass_through_set_const_is_that_of_a_recompiled_model(
 _SLED = """<mujoco><option timestep="0.004" integrator="implicitfast" cone="elliptic"/>
   <default><geom solref=".05 1" solimp=".5 .9 .02"/></default><worldbody>
   <geom type="plane" size="2 2 1"/>
-  <body pos="0 0 .09"><joint type="slide" axis="1 0 0"/><joint type="slide" axis="0 0 1"/>
-    <geom type="sphere" size=".1" mass="2"/>
+  <body name="sled" pos="0 0 .09"><joint type="slide" axis="1 0 0"/>
+    <joint type="slide" axis="0 0 1"/><geom type="sphere" size=".1" mass="2"/>
     <body pos=".15 0 .1"><joint axis="0 1 0" damping=".1" limited="true" range="-.1 1.5"/>
       <geom type="capsule" size=".02" fromto="0 0 0 .2 0 0" mass=".5"/></body></body>
-  </worldbody></mujoco>"""
+  </worldbody><sensor><subtreelinvel body="sled"/></sensor></mujoco>"""

@@ -43,10 +43,9 @@ _FORWARD_MODE = (
   "the step has first derivatives in reverse mode only: for forward mode use mjx.step_jvp, for"
   " Jacobians mjx.transition_fd"
 )
-# Only rendering and the search for pairs that may touch read these: the gradient of a step is zero.
+# Only rendering and the search for pairs read these leaves: the gradient of a step is zero.
 _DRAWN = ("mat_", "light_", "cam_fovy", "cam_intrinsic", "geom_rgba", "geom_rbound", "geom_aabb")
-# Only the poses of cameras that track depend on these, which have no analytic gradient themselves.
-_TRACKED = ("cam_pos0", "cam_poscom0", "cam_mat0")
+_TRACKED = ("cam_pos0", "cam_poscom0", "cam_mat0")  # only poses without a rule depend on them
 _ALTERNATIVE = "mjx.put_model(m, gradient='fd') differentiates everything by central differences"
 
 
@@ -186,11 +185,11 @@ def _rule(
       " gradient='analytic' or 'fd'"
     )
   leaves, arrays = moving
-  drawn = tuple(n for n in leaves if fields.lookup(m, n).size and not n.startswith(_DRAWN))
+  unread = _DRAWN if m.gradient == "fd" else (*_DRAWN, *_TRACKED)
+  drawn = tuple(n for n in leaves if fields.lookup(m, n).size and not n.startswith(unread))
   if m.gradient == "fd":
     return Differences(staged, drawn, arrays)
-  wanted = tuple(n for n in drawn if n not in _TRACKED)
-  return Analytic(_wanted(staged.name, integrate, m, inputs, wanted))
+  return Analytic(_wanted(staged.name, integrate, m, inputs, drawn))
 
 
 @jax.tree_util.register_static
@@ -295,8 +294,7 @@ def _wanted(
   name: str, integrate: bool, m: Model, inputs: Inputs, parameters: tuple[str, ...]
 ) -> Wanted:
   """Checks at trace time that a derivative exists."""
-  passed = set(parameters)
-  unruled = sorted(passed - supported.PARAMETERS)
+  unruled = sorted(set(parameters) - supported.PARAMETERS)
   if unruled:
     ruled = sorted(supported.PARAMETERS)
     raise NotImplementedError(
@@ -307,8 +305,8 @@ def _wanted(
   wanted = Wanted(
     name=name,
     integrate=integrate,
-    leaves=tuple(n for n in leaves if n not in passed),
-    parameters=tuple(n for n in parameters if n in passed),
+    leaves=tuple(n for n in leaves if n not in parameters),
+    parameters=parameters,
     inputs=tuple(inputs.arrays),
     cotangents=(),
     unruled=(),
@@ -326,9 +324,8 @@ def _check_rules(plan: Plan, wanted: Wanted) -> None:
 
 
 def _adjoint(w: Workspace, wanted: Wanted) -> StepAdjoint:
-  mj_model = w.plan.spec.mj_model
   return StepAdjoint(
-    mj_model,
+    w.plan.spec.mj_model,
     w.m,
     d=w.d,
     wrt=wanted.parameters,

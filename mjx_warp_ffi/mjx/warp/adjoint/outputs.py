@@ -137,12 +137,13 @@ def subtree_centre(
 ):
   """The centres of mass of the subtrees."""
   world, b = wp.tid()
+  mass = wp.max(1.0e-15, subtrees.body_subtreemass[world % subtrees.body_subtreemass.shape[0], b])
   s = wp.vec3(0.0)
   for k in range(b, b + subtrees.body_subtreenum[b]):
     x = nodes.xpos[world, tree.of_body[k]] + body_centre(tree, nodes, inertia, world, k)
-    s += x * inertia.body_mass[world % inertia.body_mass.shape[0], k]
-  mass = subtrees.body_subtreemass[world % subtrees.body_subtreemass.shape[0], b]
-  com[world, b] = s / wp.max(1.0e-15, mass)
+    # divided here: after the loop, reverse mode would not know the sum
+    s += x * (inertia.body_mass[world % inertia.body_mass.shape[0], k] / mass)
+  com[world, b] = s
 
 
 @wp.func
@@ -173,16 +174,16 @@ def subtree_velocity(
 ):
   """Velocities of centres of mass, angular momenta about them, and the field at the tree's."""
   world, b = wp.tid()
+  mass = wp.max(1.0e-15, subtrees.body_subtreemass[world % subtrees.body_subtreemass.shape[0], b])
   c = com[world, b]
   lin = wp.vec3(0.0)
   ang = wp.vec3(0.0)
   for k in range(b, b + subtrees.body_subtreenum[b]):
     p = body_momentum(tree, nodes, inertia, world, k)
     x = nodes.xpos[world, tree.of_body[k]] + body_centre(tree, nodes, inertia, world, k)
-    lin += wp.spatial_bottom(p)
+    lin += wp.spatial_bottom(p) / mass
     ang += wp.spatial_top(p) + wp.cross(x - c, wp.spatial_bottom(p))
-  mass = subtrees.body_subtreemass[world % subtrees.body_subtreemass.shape[0], b]
-  linvel[world, b] = lin / wp.max(1.0e-15, mass)
+  linvel[world, b] = lin
   angmom[world, b] = ang
   n = tree.of_body[b]
   f = nodes.vel[world, n]

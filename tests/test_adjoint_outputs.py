@@ -98,3 +98,52 @@ def test_forces_that_spatial_tendons_pass_on_are_refused_by_name():
     check(with_sensors(models.ACTUATED, '<force site="sa"/>'), random_states, tolerance=SMOOTH)
   with pytest.raises(NotImplementedError, match="cfrc_int with spatial tendons"):
     check(models.ACTUATED, random_states, tolerance=SMOOTH, outputs=("cfrc_int",))
+
+
+APART = """<mujoco><worldbody><geom name="floor" type="plane" size="5 5 1" euler="3 4 0"/>
+  <body pos="0 0 1"><freejoint/><geom name="ball" type="sphere" size="0.2"/></body>
+  <body pos="1 0 1" euler="30 20 0"><freejoint/>
+    <geom name="rod" type="capsule" size="0.1 0.3"/></body>
+  <body pos="0 1 1" euler="0 40 10"><freejoint/>
+    <geom name="box" type="box" size="0.2 0.3 0.1"/></body>
+  <body name="egg" pos="0 2 1" euler="5 60 0"><freejoint/>
+    <geom name="egg" type="ellipsoid" size="0.2 0.3 0.1"/></body>
+  <body name="cans" pos="1 2 1" euler="5 60 20"><freejoint/>
+    <geom name="can" type="cylinder" size="0.2 0.3"/>
+    <geom name="cube" type="box" size="0.2 0.3 0.1" pos="0 1 0"/></body>
+  </worldbody></mujoco>"""
+
+
+def test_distances_normals_and_segments_between_geoms_have_the_gradient_of_differences():
+  pairs = (("floor", "ball"), ("rod", "ball"), ("rod", "box"), ("box", "can"), ("egg", "ball"))
+  pairs += (("box", "cube"), ("can", "floor"))
+  objects = [f'geom1="{a}" geom2="{b}" cutoff="10"' for a, b in pairs]
+  objects += ['body1="cans" body2="egg" cutoff="10"', 'geom1="egg" geom2="rod" cutoff="0.5"']
+  sensors = [f"<{kind} {o}/>" for kind in ("distance", "normal", "fromto") for o in objects]
+  text = with_sensors(APART, "".join(sensors))
+  # what is nearest on an ellipsoid C finds to some digits only, so differences have fewer
+  check(text, lambda m: random_states(m, spread=0.2), tolerance=STIFF, wrt=("geom_size",))
+
+
+def test_rangefinders_have_the_gradient_of_differences():
+  wedge = '<asset><mesh name="wedge" vertex="0 0 0  .5 0 0  0 .5 0  0 0 .5  .5 .5 .2"/></asset>'
+  places = [(0, 0), (1, 0), (0, 1), (0, 2), (1, 2), (0, 3), (1.2, 3.2), (0.5, 0.5), (1.05, 2.05)]
+  sites = [
+    f'<site name="s{i}" pos="{x} {y} 0" euler="{175 + 3 * i} {4 * i} 0"/>'
+    for i, (x, y) in enumerate(places)
+  ]
+  bodies = '<body pos="1 3 1" euler="5 60 20"><freejoint/><geom type="mesh" mesh="wedge"/></body>'
+  bodies += f'<body pos="0 0 2"><joint type="ball"/><geom size=".1"/>{"".join(sites)}</body>'
+  text = APART.replace("<worldbody>", f"{wedge}<worldbody>")
+  text = text.replace("</worldbody>", f"{bodies}</worldbody>")
+  sensors = "".join(f'<rangefinder site="s{i}"/>' for i in range(len(places)))
+  text = with_sensors(text, sensors + '<rangefinder site="s1" cutoff=".2"/>')
+  wrt = ("geom_size", "site_pos", "site_quat", "geom_pos", "geom_quat", "body_pos")
+  check(text, lambda m: random_states(m, count=4, spread=0.1), tolerance=SMOOTH, wrt=wrt)
+
+
+def test_rangefinders_of_cameras_are_refused_by_name():
+  camera = '<worldbody><camera name="eye" resolution="2 2"/>'
+  text = with_sensors(APART.replace("<worldbody>", camera), '<rangefinder camera="eye"/>')
+  with pytest.raises(NotImplementedError, match="sensor RANGEFINDER"):
+    check(text, random_states, tolerance=SMOOTH)

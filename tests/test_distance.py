@@ -102,3 +102,53 @@ def test_wrong_geoms_say_what_is_expected(scene):
     mjx.geom_distance(m, d, 1, 1)
   with pytest.raises(TypeError, match="traced"):
     jax.jit(lambda g: mjx.geom_distance(m, d, g, 1))(0)
+
+
+@pytest.mark.parametrize("pairs", [[(0, 1), (2, 1), (3, 2), (5, 1), (6, 3)], [(4, 0), (3, 4)]])
+def test_distances_and_segments_have_the_gradient_of_differences(scene, pairs, rng):
+  """Through the poses of a forward pass, with respect to the state and the sizes of geoms."""
+  mj_model, data, m, d = scene
+  first, second = np.array(pairs).T
+  weights = [rng.standard_normal((len(pairs), *s)).astype(np.float32) for s in ((), (6,))]
+  base = rng.standard_normal(mj_model.nv) * 0.1
+  qpos = data.qpos.copy()
+  mujoco.mj_integratePos(mj_model, qpos, base, 1.0)
+
+  def loss(q, size):
+    model = m.replace(geom_size=size)
+    dist, fromto = mjx.geom_distance(model, mjx.forward(model, d.replace(qpos=q)), first, second)
+    return jnp.sum(dist * weights[0]) + jnp.sum(fromto * weights[1])
+
+  def loss_c(q, size):
+    moved, own = mujoco.MjData(mj_model), mj_model.geom_size.copy()
+    moved.qpos[:] = q
+    mj_model.geom_size[:] = size
+    mujoco.mj_forward(mj_model, moved)
+    dist, fromto = reference(mj_model, moved, pairs)
+    mj_model.geom_size[:] = own
+    return float(np.sum(dist * weights[0]) + np.sum(fromto * weights[1]))
+
+  size = mj_model.geom_size.copy()
+  gradients = jax.jit(jax.grad(loss, (0, 1)))(jnp.asarray(qpos, jnp.float32), m.geom_size)
+  for gradient, x, at in zip(gradients, (qpos, size), (0, 1), strict=True):
+    expected = np.zeros_like(x)
+    for i in np.ndindex(x.shape):
+      moved = [[qpos.copy(), size.copy()] for _ in range(2)]
+      moved[0][at][i] += 1e-6
+      moved[1][at][i] -= 1e-6
+      expected[i] = (loss_c(*moved[0]) - loss_c(*moved[1])) / 2e-6
+    # float32, and C's own error in the nearest points of curved geoms
+    np.testing.assert_allclose(gradient, expected, atol=5e-4 * np.abs(expected).max())
+
+
+def test_the_gradient_of_a_distance_is_the_normal_for_every_order_of_vmap_and_grad(scene):
+  _, _, m, d = scene
+
+  def of(shift, distmax=10.0):
+    poses = mjx.forward(m, d.replace(qpos=d.qpos.at[2].add(shift)))
+    return mjx.geom_distance(m, poses, 0, 1, distmax)[0]
+
+  shifts = jnp.array([0.0, 0.5])
+  np.testing.assert_allclose(jax.vmap(jax.grad(of))(shifts), 1.0, rtol=1e-6)
+  np.testing.assert_allclose(jax.grad(lambda s: jnp.sum(jax.vmap(of)(s)))(shifts), 1.0, rtol=1e-6)
+  assert jax.grad(of)(0.0, 0.1) == 0.0  # beyond the largest distance of interest

@@ -154,3 +154,91 @@ def test_wrong_arguments_say_what_is_expected(scene):
     mjx.ray(m, d, jnp.zeros(3), jnp.ones(3), geomgroup=(1, 0))
   with pytest.raises(ValueError, match="bodyexclude"):
     mjx.ray(m, d, jnp.zeros(3), jnp.ones(3), bodyexclude=99)
+
+
+def test_distances_and_normals_have_the_gradient_of_differences(scene, rng):
+  """With respect to the state, the sizes of the geoms, and the rays."""
+  mj_model, data, m, d = scene
+  origins, directions = some_rays(60)
+  weights = [rng.standard_normal(s).astype(np.float32) for s in ((60,), (60, 3))]
+  base = reference(mj_model, data, (origins, directions))
+  inputs = dict(qpos=data.qpos, size=mj_model.geom_size, pnt=origins, vec=directions)
+  inputs = {k: np.array(x, float) for k, x in inputs.items()}
+
+  def found_c(qpos, size, pnt, vec):
+    moved, own = mujoco.MjData(mj_model), mj_model.geom_size.copy()
+    moved.qpos[:], mj_model.geom_size[:] = qpos, size
+    mujoco.mj_forward(mj_model, moved)
+    found = reference(mj_model, moved, (pnt, vec))
+    mj_model.geom_size[:] = own
+    return found
+
+  def loss(qpos, size, pnt, vec):
+    model = m.replace(geom_size=size)
+    poses = mjx.forward(model, d.replace(qpos=qpos))
+    dist, geom, normal = mjx.ray_normal(model, poses, pnt, vec)
+    met = (geom == jnp.asarray(base[1])).astype(jnp.float32)
+    return jnp.sum(met * dist * weights[0]) + jnp.sum(met[:, None] * normal * weights[1])
+
+  args = [jnp.asarray(x, jnp.float32) for x in inputs.values()]
+  gradients = jax.jit(jax.grad(loss, (0, 1, 2, 3)))(*args)
+  for name, gradient in zip(inputs, gradients, strict=True):
+    direction = rng.standard_normal(inputs[name].shape)
+    if name in ("pnt", "vec"):  # a ray at the edge of a geom has no derivative
+      direction[::2] = 0
+    sides = []
+    for sign in (1e-6, -1e-6):
+      moved = inputs | {name: inputs[name] + sign * direction}
+      dist, geom, normal = found_c(**moved)
+      assert np.array_equal(geom, base[1])
+      sides.append(np.sum(dist * weights[0]) + np.sum(normal * weights[1]))
+    expected = (sides[0] - sides[1]) / 2e-6
+    scale = np.abs(np.asarray(gradient) * direction).sum()
+    np.testing.assert_allclose(
+      np.sum(np.asarray(gradient) * direction), expected, atol=2e-4 * scale
+    )
+
+
+def test_a_ray_that_meets_nothing_has_a_gradient_of_zero(scene):
+  _, _, m, d = scene
+  pnt, up = jnp.zeros(3).at[2].set(50.0), jnp.eye(3)[2]
+  gradient = jax.grad(lambda p, v: mjx.ray(m, d, p, v)[0], (0, 1))
+  for vec in (up, jnp.zeros(3)):
+    np.testing.assert_array_equal(gradient(pnt, vec), np.zeros((2, 3)))
+
+
+def test_the_gradient_of_a_ray_goes_to_the_leaves_that_place_terrain():
+  mj_model = mujoco.MjModel.from_xml_string(
+    """<mujoco><worldbody><body pos="1 0 0" euler="10 0 0"><body pos="0 1 0" euler="0 20 30">
+      <geom type="box" size="3 3 .1" pos="0 0 .5" euler="5 0 0"/></body></body>
+      <body><freejoint/><geom size=".1"/></body></worldbody></mujoco>"""
+  )
+  mj_model.geom_sameframe[:] = 0  # else C ignores changes of offsets that are zero
+  m, d = mjx.put_model(mj_model), mjx.make_data(mj_model)
+  names = ("body_pos", "body_quat", "geom_pos", "geom_quat", "geom_size")
+  origin, down = np.array([1.5, 1, 4], np.float32), np.array([0.1, 0, -1], np.float32)
+
+  def loss(leaves):
+    return mjx.ray(m.replace(**leaves), d, origin, down)[0]
+
+  gradients = jax.grad(loss)({name: getattr(m, name) for name in names})
+  for name in names:
+    field = getattr(mj_model, name)
+    for i in np.ndindex(field.shape):
+      if i[0] == mj_model.nbody - 1 or (name.startswith("body") and i[0] == 0):
+        continue  # not of the terrain
+      sides = []
+      for sign in (1e-6, -1e-6):
+        own = field.copy()
+        field[i] += sign
+        if name.endswith("quat"):
+          field[i[0]] /= np.linalg.norm(field[i[0]])
+        data = mujoco.MjData(mj_model)
+        mujoco.mj_kinematics(mj_model, data)
+        sides.append(reference(mj_model, data, (origin[None], down[None]))[0][0])
+        field[:] = own
+      got = np.asarray(gradients[name])
+      if name.endswith("quat"):  # of one of length one
+        x = field[i[0]]
+        got = got - np.outer(got[i[0]] @ x * (np.arange(len(field)) == i[0]), x)
+      np.testing.assert_allclose(got[i], (sides[0] - sides[1]) / 2e-6, atol=1e-4, err_msg=name)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mjx_warp_ffi.mjx.types import Data, Model
-from mjx_warp_ffi.mjx.warp import support as backend
+from mjx_warp_ffi.mjx.warp import rays as backend
 
 _GROUPS = 6
 
@@ -38,7 +38,8 @@ def ray(
 
   Returns:
     Distances in units of the length of `vec`, -1 without an intersection, and ids of the geoms, -1
-    without, each (...). A ray without a direction meets nothing.
+    without, each (...). A ray without a direction meets nothing. Distances have gradients with
+    respect to origins, directions, and the poses and sizes of geoms.
 
   Raises:
     ValueError: for wrong shapes, or an excluded body that the model lacks.
@@ -67,10 +68,11 @@ def ray_normal(
     none = jnp.full(shape[:-1], -1.0, jnp.float32)
     return none, none.astype(jnp.int32), jnp.zeros(shape, jnp.float32)
   # mujoco_warp meets meshes and height fields rightly by unit vectors only
-  length = jnp.linalg.norm(vec, axis=-1, keepdims=True)
+  points = jnp.any(vec != 0, axis=-1, keepdims=True)
   up = jnp.eye(3, dtype=jnp.float32)[2]
+  length = jnp.where(points, jnp.linalg.norm(jnp.where(points, vec, up), axis=-1, keepdims=True), 0)
   unit = jnp.where(length > 0, vec / jnp.where(length > 0, length, 1.0), up)
-  dist, geom_id, normal = backend.rays(geoms, m.ngeom)(m, d, pnt, unit)
+  dist, geom_id, normal = backend.rays(geoms, m, d, pnt=pnt, vec=unit)
   met = (geom_id >= 0) & (length[:, 0] > 0)
   dist = jnp.where(met, dist / jnp.where(met, length[:, 0], 1.0), -1.0)
   geom_id = jnp.where(met, geom_id, -1)

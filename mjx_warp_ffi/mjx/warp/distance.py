@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import mujoco
 import mujoco_warp as mjw
 import numpy as np
 import warp as wp
 from mujoco_warp._src import sensor as mjw_sensor
 
+from mjx_warp_ffi.mjx.types import Data, Model
+from mjx_warp_ffi.mjx.warp import ffi, terrain
 from mjx_warp_ffi.mjx.warp import support_kernels as kernels
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry import ContactGeometry
 from mjx_warp_ffi.mjx.warp.computed import Computed
 from mjx_warp_ffi.mjx.warp.ffi import Array
 from mjx_warp_ffi.mjx.warp.types import DisableBit, EnableBit
+from mjx_warp_ffi.mjx.warp.vjp import reverse_only
 from mjx_warp_ffi.mjx.warp.workspace import Workspace
 
 Pairs = tuple[tuple[int, int], ...]
@@ -52,7 +58,8 @@ def _model(w: Workspace, pairs: Pairs) -> mjw.Model:
   )
 
 
-def _distance(w: Workspace, dist: wp.array, fromto: wp.array, *, pairs: Pairs) -> None:
+def _collide(w: Workspace, pairs: Pairs) -> tuple[Any, wp.array]:
+  """The model that collides the pairs, and what it found for each."""
   if "model" not in w.memo:
     w.memo["model"] = _model(w, pairs)
   m: Any = w.memo["model"]
@@ -69,7 +76,41 @@ def _distance(w: Workspace, dist: wp.array, fromto: wp.array, *, pairs: Pairs) -
     ],
     outputs=[found],
   )
+  return m, found
+
+
+def _distance(w: Workspace, dist: wp.array, fromto: wp.array, *, pairs: Pairs) -> None:
+  _, found = _collide(w, pairs)
   wp.launch(kernels._nearest, dim=dist.shape, inputs=[found], outputs=[dist, fromto])
+
+
+def _adjoint(w: Workspace, *arrays: wp.array, pairs: Pairs) -> None:
+  """Gradients of poses and sizes from the cotangents of distances and segments."""
+  cot_dist, cot_fromto, xpos, xmat, size = arrays
+  m, found = _collide(w, pairs)
+  d, con = w.d, w.d.contact
+  if "geometry" not in w.memo:  # in the first run, which is not captured
+    w.memo["size"] = wp.zeros((d.nworld, m.ngeom), dtype=wp.vec3)
+    own = dataclasses.replace(m, geom_size=w.memo["size"])  # a row a world, as the gradients have
+    w.memo["geometry"] = ContactGeometry(w.plan.spec.mj_model, own, d)
+    grads = [wp.zeros(d.naconmax, dtype=t) for t in (float, wp.vec3, wp.mat33)]
+    w.memo["grads"] = grads
+  geometry: Any = w.memo["geometry"]
+  grads: Any = w.memo["grads"]
+  for array in (xpos, xmat, size):
+    array.zero_()
+  wp.launch(kernels._rows_of_worlds, size.shape, inputs=[m.geom_size], outputs=[w.memo["size"]])
+  geometry.forward(d.geom_xpos, d.geom_xmat)
+  inputs = [m.ngeom, m.nxn_pairid, con.dist, con.frame, con.geom, con.worldid]
+  inputs += [con.geomcollisionid, d.nacon, found, cot_dist, cot_fromto]
+  wp.launch(kernels._nearest_adjoint, d.naconmax, inputs=inputs, outputs=grads)
+  geometry.backward(
+    *grads[:2],
+    grad_frame=grads[2],
+    grad_geom_xpos=xpos,
+    grad_geom_xmat=xmat,
+    grad_geom_size=size,
+  )
 
 
 def ordered(mj_model: mujoco.MjModel, pair: tuple[int, int]) -> tuple[int, int]:
@@ -92,13 +133,54 @@ def check(mj_model: mujoco.MjModel, pairs: Pairs) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def distances(pairs: Pairs) -> Computed:
-  """The function that gives distances and nearest points of distinct, ordered pairs."""
-  return Computed(
-    functools.partial(_distance, pairs=pairs),
-    "geom_distance",
-    (Array("dist", (len(pairs),)), Array("fromto", (len(pairs), 6))),
-    reads=lambda m: ("geom_xpos", "geom_xmat"),
-    static=pairs,
-    nconmax=_FOUND * len(pairs),
+def distances(pairs: Pairs) -> Callable[[Model, Data], tuple[jax.Array, ...]]:
+  """The function that gives distances and nearest points of distinct, ordered pairs.
+
+  It has a gradient with respect to all that it depends on.
+  """
+  results = (Array("dist", (len(pairs),)), Array("fromto", (len(pairs), 6)))
+  poses = (Array("geom_xpos", ("ngeom",), wp.vec3), Array("geom_xmat", ("ngeom",), wp.mat33))
+  options = dict(
+    reads=lambda m: ("geom_xpos", "geom_xmat"), static=pairs, nconmax=_FOUND * len(pairs)
   )
+  forward = Computed(functools.partial(_distance, pairs=pairs), "geom_distance", results, **options)
+  adjoint = Computed(
+    functools.partial(_adjoint, pairs=pairs),
+    "geom_distance_adjoint",
+    (*poses, Array("geom_size", ("ngeom",), wp.vec3)),
+    arguments=results,
+    **options,
+  )
+
+  @jax.custom_vjp
+  def call(arrays: tuple[jax.Array, ...], m: Model, d: Data) -> tuple[jax.Array, ...]:
+    xpos, xmat, size = arrays
+    return forward(m.replace(geom_size=size), d.replace(geom_xpos=xpos, geom_xmat=xmat))
+
+  def bwd(residual: Any, cotangents: Any) -> Any:
+    (xpos, xmat, size), m, d = residual
+    m, d = m.replace(geom_size=size), d.replace(geom_xpos=xpos, geom_xmat=xmat)
+    found = adjoint(m, d, *cotangents)
+    return found, *jax.tree.map(lambda _: None, (m, d))
+
+  def fwd(arrays: Any, m: Model, d: Data) -> Any:
+    _check_rules(m.spec.mj_model, pairs)
+    return call(arrays, m, d), (arrays, m, d)
+
+  call.defvjp(fwd, bwd)
+
+  def with_gradient(m: Model, d: Data) -> tuple[jax.Array, ...]:
+    ffi.check(m, d)
+    with reverse_only():
+      xpos, xmat = terrain.poses(m, d.geom_xpos, geom_xmat=d.geom_xmat)
+      return call((xpos, xmat, m.geom_size), *jax.lax.stop_gradient((m, d)))
+
+  return with_gradient
+
+
+def _check_rules(mj_model: mujoco.MjModel, pairs: Pairs) -> None:
+  """Raises for a pair whose distance has no gradient."""
+  refused = {mujoco.mjtGeom.mjGEOM_SDF}
+  found = [p for p in pairs if any(mj_model.geom_type[g] in refused for g in p)]
+  if found:
+    raise NotImplementedError(f"geoms {found[0]}: the distance of an SDF has no gradient")

@@ -14,6 +14,7 @@ from mujoco_warp._src import math as mjw_math
 from mujoco_warp._src import types as mjw_types
 
 from mjx_warp_ffi.mjx.warp import fields
+from mjx_warp_ffi.mjx.warp.terrain import static_geoms
 
 _MINVAL = wp.constant(float(mujoco.mjMINVAL))
 _IS_CONSTRAINT = wp.constant(int(mjw_types.ContactType.CONSTRAINT))
@@ -173,10 +174,7 @@ class StaticGeoms:
 
   def __init__(self, mj_model: mujoco.MjModel):
     """Finds the geoms."""
-    body = mj_model.geom_bodyid
-    welded = mj_model.body_weldid[body] == 0
-    fixed = mj_model.body_mocapid[mj_model.body_rootid[body]] == -1
-    self._geoms = wp.array(np.flatnonzero(welded & fixed), dtype=int)
+    self._geoms = wp.array(static_geoms(mj_model), dtype=int)
 
   def launch(self, m: mjw.Model, d: mjw.Data) -> None:
     """Writes `geom_xpos` and `geom_xmat` of these geoms."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 import mujoco_warp as mjw
 import warp as wp
 from mujoco_warp._src import derivative as mjw_derivative
-from mujoco_warp._src import types as mjw_types
 
 from mjx_warp_ffi.mjx.types import Model
 from mjx_warp_ffi.mjx.warp import support_kernels as kernels
@@ -115,17 +113,6 @@ def _constraint_rows(w: Workspace, *results: wp.array) -> None:
   )
 
 
-def _rays(w: Workspace, *arrays: wp.array, geoms: frozenset[int], ngeom: int) -> None:
-  pnt, vec, dist, geomid, normal = arrays
-  if "geom_group" not in w.memo:  # in the first run, which is not captured
-    w.memo["geom_group"] = wp.array([g not in geoms for g in range(ngeom)], dtype=int)
-    w.memo["bodyexclude"] = wp.full(pnt.shape[1], -1, dtype=int)
-  w.begin()
-  m = dataclasses.replace(w.m, geom_group=w.memo["geom_group"])
-  first_group = mjw_types.vec6(1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-  mjw.rays(m, w.d, pnt, vec, first_group, True, w.memo["bodyexclude"], dist, geomid, normal)
-
-
 full_m = Computed(_full_m, "full_m", (Array("M", ("nv", "nv")),), reads=_poses)
 tendon_jacobian = Computed(
   _tendon_jacobian, "tendon_jacobian", (Array("ten_J", ("ntendon", "nv")),), reads=_poses
@@ -137,20 +124,3 @@ deriv_smooth_vel = Computed(
   _deriv_smooth_vel, "deriv_smooth_vel", (Array("qDeriv", ("nv", "nv")),), rows=True
 )
 constraint_rows = Computed(_constraint_rows, "constraint_rows", ROWS, rows=True)
-
-
-@functools.lru_cache(maxsize=64)
-def rays(geoms: frozenset[int], ngeom: int) -> Computed:
-  """The function that intersects rays with some of the geoms, of which there are `ngeom`."""
-  return Computed(
-    functools.partial(_rays, geoms=geoms, ngeom=ngeom),
-    "rays",
-    (
-      Array("dist", ("nray",)),
-      Array("geomid", ("nray",), int),
-      Array("normal", ("nray",), wp.vec3),
-    ),
-    arguments=(Array("pnt", ("nray",), wp.vec3), Array("vec", ("nray",), wp.vec3)),
-    reads=lambda m: ("geom_xpos", "geom_xmat"),
-    static=(tuple(sorted(geoms)),),
-  )

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import warp as wp
+from mujoco_warp._src import math as mjw_math
 from mujoco_warp._src import support as mjw_support
 from mujoco_warp._src import types as mjw_types
 
@@ -183,3 +184,50 @@ def _nearest(found: wp.array4d[float], dist: wp.array2d[float], fromto: wp.array
     half = 0.5 * x * found[world, k, best, 4 + j]
     fromto[world, k, j] = found[world, k, best, 1 + j] - half
     fromto[world, k, 3 + j] = found[world, k, best, 1 + j] + half
+
+
+@wp.kernel(enable_backward=False)
+def _nearest_adjoint(
+  ngeom: int,
+  nxn_pairid: wp.array[wp.vec2i],
+  contact_dist: wp.array[float],
+  contact_frame: wp.array[wp.mat33],
+  contact_geom: wp.array[wp.vec2i],
+  worldid: wp.array[int],
+  slot: wp.array[int],
+  nacon: wp.array[int],
+  found: wp.array4d[float],
+  cot_dist: wp.array2d[float],
+  cot_fromto: wp.array3d[float],
+  grad_dist: wp.array[float],
+  grad_pos: wp.array[wp.vec3],
+  grad_frame: wp.array[wp.mat33],
+):
+  """The cotangents of the nearest of what was found for a pair, as those of a contact."""
+  c = wp.tid()
+  if c >= nacon[0]:
+    return
+  g = contact_geom[c]
+  pair = mjw_math.upper_tri_index(ngeom, wp.min(g[0], g[1]), wp.max(g[0], g[1]))
+  world, k = worldid[c], nxn_pairid[pair][1]
+  best = wp.int32(0)
+  for i in range(found.shape[2]):
+    if found[world, k, i, 0] < found[world, k, best, 0]:
+      best = i
+  x, y, z, d = wp.vec3(0.0), wp.vec3(0.0), wp.vec3(0.0), wp.float32(0.0)
+  if slot[c] == best:
+    x = wp.vec3(cot_fromto[world, k, 0], cot_fromto[world, k, 1], cot_fromto[world, k, 2])
+    y = wp.vec3(cot_fromto[world, k, 3], cot_fromto[world, k, 4], cot_fromto[world, k, 5])
+    n = wp.vec3(contact_frame[c][0, 0], contact_frame[c][0, 1], contact_frame[c][0, 2])
+    z = 0.5 * contact_dist[c] * (y - x)
+    d = cot_dist[world, k] + 0.5 * wp.dot(n, y - x)
+  grad_dist[c] = d
+  grad_pos[c] = x + y
+  grad_frame[c] = wp.matrix_from_rows(z, wp.vec3(0.0), wp.vec3(0.0))
+
+
+@wp.kernel(enable_backward=False)
+def _rows_of_worlds(rows: wp.array2d[wp.vec3], out: wp.array2d[wp.vec3]):
+  """A row a world of what has that or one for all."""
+  world, i = wp.tid()
+  out[world, i] = rows[world % rows.shape[0], i]

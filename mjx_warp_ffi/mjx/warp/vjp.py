@@ -50,12 +50,12 @@ _ALTERNATIVE = "mjx.put_model(m, gradient='fd') differentiates everything by cen
 
 
 @jax.custom_jvp
-def _reverse_once(x: jax.Array) -> jax.Array:
+def reverse_once(x: jax.Array) -> jax.Array:
   """The identity, which refuses to be differentiated."""
   return x
 
 
-@_reverse_once.defjvp
+@reverse_once.defjvp
 def _reverse_twice(primals: Any, tangents: Any) -> Any:
   raise NotImplementedError(_FORWARD_MODE)
 
@@ -136,7 +136,7 @@ def differentiable_results(
     moving = tuple(n for n, x in inputs.arrays.items() if _moves(x))
     m, inputs = jax.tree.map(lambda x: x.value, (m, inputs))
     rule = _rule(staged, integrate, m, inputs, (leaves, moving))
-    once = jax.tree.map(_reverse_once, (m, inputs))
+    once = jax.tree.map(reverse_once, (m, inputs))
     if integrate and m.autoreset:
       out, reset = reset_vjp.noted(staged, once[0], inputs=once[1])
       inputs = reset_vjp.healthy(m, inputs, reset=reset)
@@ -211,13 +211,13 @@ class Differences:
     self, m: Model, inputs: Inputs, *, qacc: jax.Array, cotangents: Results, in_loop: bool
   ) -> Results:
     """The gradients by name."""
-    m, inputs = jax.tree.map(_reverse_once, (m, inputs))
+    m, inputs = jax.tree.map(reverse_once, (m, inputs))
     return fd.fd_vjp(
       lambda m, arrays: self.staged.results(m, Inputs(arrays, inputs.sizes)),
       m,
       # from its solution the solver goes nowhere, and adds no noise to the differences
-      inputs=inputs.arrays | {"qacc_warmstart": _reverse_once(qacc)},
-      cotangents=jax.tree.map(_reverse_once, cotangents),
+      inputs=inputs.arrays | {"qacc_warmstart": reverse_once(qacc)},
+      cotangents=jax.tree.map(reverse_once, cotangents),
       wanted=(*self.parameters, *self.inputs),
     )
 
@@ -357,7 +357,7 @@ def _gradients(
   shared = [fields.lookup(m, n) for n in wanted.leaves]
   own = [fields.lookup(m, n) for n in wanted.parameters]
   own += [inputs.arrays[n] for n in wanted.inputs]
-  args = [_reverse_once(x) for x in (*shared, *(x[None] for x in (*own, *cotangents)))]
+  args = [reverse_once(x) for x in (*shared, *(x[None] for x in (*own, *cotangents)))]
 
   def over_worlds(rows: frozenset[int], arrays: batching.Arrays) -> batching.Arrays:
     batched = frozenset(wanted.leaves[i] for i in rows) | frozenset(wanted.parameters)

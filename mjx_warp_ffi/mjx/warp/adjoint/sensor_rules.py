@@ -11,17 +11,19 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   energy,
   force_sensors,
   limits,
+  rangefinders,
   reactions,
   sensors,
 )
 
 # their cutoffs are seen in what they read, see `weights`
 _WEIGHED = (*reactions.KINDS, *limits.KINDS, *energy.KINDS)
-_WEIGHED += (contact_outputs.TOUCH, *contact_outputs.DISTANCES)
+_WEIGHED += (contact_outputs.TOUCH, *contact_outputs.DISTANCES, rangefinders.KIND)
 # INSIDESITE is a step function: its derivative is zero
 _CONSTANT = (int(SensorType.INSIDESITE),)
 _SOLVED = (*reactions.KINDS, *limits.KINDS, contact_outputs.TOUCH)
-_KNOWN = (*_WEIGHED, *force_sensors.KINDS, *sensors.KINDS, *_CONSTANT)
+_KNOWN = {*_WEIGHED} - {rangefinders.KIND}
+_KNOWN |= {*force_sensors.KINDS, *sensors.KINDS, *_CONSTANT}
 _CAMERA = int(ObjType.CAMERA)
 
 
@@ -31,6 +33,7 @@ def unruled(mjm: mujoco.MjModel, integrator: int) -> dict[str, list[int]]:
   pairs = ((mjm.sensor_objtype, mjm.sensor_objid), (mjm.sensor_reftype, mjm.sensor_refid))
   for k, kind in enumerate(mjm.sensor_type):
     known = kind in _KNOWN or contact_outputs.found_only(mjm, k)
+    known = known or (kind == rangefinders.KIND and rangefinders.ruled(mjm, k))
     name = "" if known else f"sensor {SensorType(kind).name}"
     if kind in reactions.KINDS and reactions.refused(mjm):
       name = f"sensor {SensorType(kind).name} with spatial tendons"

@@ -72,7 +72,7 @@ def ray_normal(
   up = jnp.eye(3, dtype=jnp.float32)[2]
   length = jnp.where(points, jnp.linalg.norm(jnp.where(points, vec, up), axis=-1, keepdims=True), 0)
   unit = jnp.where(length > 0, vec / jnp.where(length > 0, length, 1.0), up)
-  dist, geom_id, normal = backend.rays(geoms, m, d, pnt=pnt, vec=unit)
+  dist, geom_id, normal = backend.rays(geoms, m, d=d, pnt=pnt, vec=unit)
   met = (geom_id >= 0) & (length[:, 0] > 0)
   dist = jnp.where(met, dist / jnp.where(met, length[:, 0], 1.0), -1.0)
   geom_id = jnp.where(met, geom_id, -1)

@@ -136,7 +136,7 @@ def _differentiable(geoms: frozenset[int], ngeom: int) -> Any:
 
 
 def rays(
-  geoms: frozenset[int], m: Model, d: Data, *, pnt: jax.Array, vec: jax.Array
+  geoms: frozenset[int], m: Model, *, d: Data, pnt: jax.Array, vec: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
   """Intersects rays with some of the geoms.
 

@@ -40,7 +40,7 @@ class Case:
     self.cotangents = [
       {
         k: rng.normal(size=getattr(self.d, k).numpy().shape[1:])
-        for k in (*oracle.OUTPUTS, *outputs)
+        for k in (*oracle.OUTPUTS, *outputs, *(["history"] if m.nhistory else []))
       }
       for _ in states
     ]
@@ -52,7 +52,7 @@ class Case:
   def set_inputs(self, states):
     """Writes the states and the acceleration that MJWarp solves for in them."""
     self.states = states
-    for name in oracle.INPUTS:
+    for name in states[0]:
       for data in (self.d, self.forward):
         x = getattr(data, name)
         if x.size:

@@ -264,3 +264,23 @@ ADHESION = """<mujoco><option timestep="0.004"/>
     <adhesion body="a" gain="8" ctrlrange="0 1"/><adhesion body="b" gain="6" ctrlrange="0 1"/>
     <adhesion body="c" gain="9" ctrlrange="0 1"/><adhesion body="d" gain="3" ctrlrange="0 1"/>
   </actuator></mujoco>"""
+
+# Delays of every interpolation, beside controls that act at once.
+DELAYED = """<mujoco><option timestep="0.004"><flag contact="disable"/></option>
+  <default><joint damping=".05" armature=".01"/>
+    <geom type="capsule" size=".02" mass=".3"/></default>
+  <worldbody><body pos="0 0 1"><joint name="a" axis="0 1 0"/><geom fromto="0 0 0 .2 0 0"/>
+    <body pos=".2 0 0"><joint name="b" axis="0 1 .2"/><geom fromto="0 0 0 .2 0 .1"/>
+      <body pos=".2 0 .1"><joint name="c" axis="1 0 0"/><geom fromto="0 0 0 .2 .1 0"/>
+        <body pos=".2 .1 0"><joint name="d" axis="0 0 1"/><geom fromto="0 0 0 .2 0 .1"/>
+        </body></body></body></body></worldbody>
+  <actuator>
+    <position joint="a" kp="3" kv=".1" delay=".0105" nsample="6"/>
+    <motor joint="b" delay=".0105" nsample="6" interp="linear"/>
+    <general joint="c" dyntype="filter" dynprm=".05" gainprm="2" delay=".0105" nsample="6"
+      interp="cubic"/>
+    <motor joint="d"/>
+    <dcmotor joint="d" motorconst=".4" resistance="1.5" input="pos vel" controller="2 0 .3"
+      delay=".0305" nsample="5" interp="linear"/>
+    <motor joint="c" nsample="3"/>
+  </actuator></mujoco>"""

@@ -7,6 +7,7 @@ import numpy as np
 
 INPUTS = ("qpos", "qvel", "act", "ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat")
 OUTPUTS = ("qpos", "qvel", "act", "qacc")
+PAST = ("history", "time")  # inputs of a model with delays too
 
 
 def tighten(m: mujoco.MjModel) -> mujoco.MjModel:
@@ -35,7 +36,10 @@ class Oracle:
     d = self.d
     mujoco.mj_resetData(self.m, d)
     for name, x in self.inputs.items():
-      getattr(d, name)[:] = x
+      if name == "time":
+        d.time = x[0]
+      else:
+        getattr(d, name)[:] = x
     mujoco.mj_forward(self.m, d)
     qacc = d.qacc.copy()
     mujoco.mj_subtreeVel(self.m, d)
@@ -51,8 +55,9 @@ class Oracle:
       out = dict(qpos=d.qpos, qvel=d.qvel, act=d.act, qacc=qacc)
     else:
       out = dict(qpos=d.qpos, qvel=d.qvel, act=d.act, qacc=qacc)
-    out |= reports
-    return sum(float(np.sum(self.cotangents[k].ravel() * v.ravel())) for k, v in out.items())
+    out |= reports | dict(history=d.history)
+    given = self.cotangents
+    return sum(float(np.sum(given[k].ravel() * v.ravel())) for k, v in out.items() if k in given)
 
   def along(self, change, eps: float = 1e-6) -> float:
     """The derivative of the scalar along change(eps), which sets the inputs and undoes them."""

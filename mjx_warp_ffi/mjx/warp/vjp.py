@@ -270,7 +270,7 @@ class Analytic:
       poisoned = jnp.any(bad != 0)
       gradients = {n: jnp.where(poisoned, jnp.nan, x) for n, x in gradients.items()}
     if "time" in given:
-      gradients["time"] = given["time"]
+      gradients["time"] = given["time"] + gradients["time"]
     return gradients
 
 

@@ -279,7 +279,7 @@ def _target_dofs(m) -> np.ndarray:
 
 def record(step, rates: Rates) -> None:
   """Records the actuators of a `StageAdjoint`, whose rates the transmissions gave."""
-  tape, m, x = step.tape, step.m, step.inputs
+  tape, m = step.tape, step.m
   names = ("trntype", "trnid", "dyntype", "gaintype", "biastype", "ctrladr", "ctrlnum", "ctrlspec")
   names += ("actadr", "actlimited", "actearly", "forcelimited", "ctrllimited")
   fixed = {name: getattr(m, f"actuator_{name}") for name in names}
@@ -298,7 +298,7 @@ def record(step, rates: Rates) -> None:
   drives = make_drives(tape, count=m.nactuator, na=m.na)
   dim = (tape.nworld, m.nactuator)
   modes = dict(implicit=step.implicitfast, discrete=step.discrete)
-  inputs = [actuators, x["act"], x["ctrl"], rates]
+  inputs = [actuators, step.inputs["act"], step.controls, rates]
   kernel = drive_kernel(**modes, integrate=step.integrate)
   tape.launch(kernel, dim, inputs=[*inputs, drives], outputs=[])
   motors.record(step, inputs, drives=drives)

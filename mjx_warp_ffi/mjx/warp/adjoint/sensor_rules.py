@@ -41,6 +41,8 @@ def unruled(mjm: mujoco.MjModel, integrator: int) -> dict[str, list[int]]:
       name = "sensor JOINTACTFRC with actuatorgravcomp"
     if kind in _SOLVED and integrator == IntegratorType.DISCRETE:
       name = f"sensor {SensorType(kind).name} with the integrator discrete"
+    if mjm.sensor_history[k][0]:
+      name = "sensors with delays or intervals"
     for types, ids in pairs:
       camera = types[k] == _CAMERA and ids[k] >= 0
       if camera and mjm.cam_mode[ids[k]] != int(CamLightType.FIXED):

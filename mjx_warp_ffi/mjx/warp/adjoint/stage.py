@@ -18,6 +18,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   adhesion,
   contact_outputs,
   contacts,
+  delays,
   energy,
   force_sensors,
   forces,
@@ -44,8 +45,9 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
 from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape
 
 STATE = ("qpos", "qvel", "act", "ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat")
-OUTPUTS = ("qpos", "qvel", "act", "time", "qacc")  # of a step
-RATES = ("qpos", "qvel", "act", "time", "qacc", "act_dot")  # of `forward`: some pass through
+STATE += ("history", "time")  # by which delays have gradients
+OUTPUTS = ("qpos", "qvel", "act", "history", "time", "qacc")  # of a step
+RATES = (*OUTPUTS, "act_dot")  # of `forward`: some pass through
 
 
 class StageAdjoint:
@@ -219,6 +221,7 @@ class StageAdjoint:
     self.metric = metric.Metric(self)
     self.tendon_rates = tendons.record(self)
     self.actuator_rates = None
+    self.controls = delays.record(self)
     if self.m.nactuator and not self.m.opt.disableflags & DisableBit.ACTUATION:
       over = self.sweep.carried
       self.actuator_rates = transmissions.find_rates(self, over, tendons=self.tendon_rates)
@@ -343,6 +346,7 @@ class StageAdjoint:
     """The cotangents of the accelerations, and the virtual velocities."""
     m, d, f, coords = self.m, self.d, self.fields, self.sweep.slices
     vector = (d.nworld, m.nv)
+    delays.write(self)
     g = self.cotangents["qacc"]
     if self._early:
       wp.launch(integrate.add, vector, inputs=[g, self._extra], outputs=[self._extra])

@@ -5,7 +5,7 @@ import mujoco_warp as mjw
 import warp as wp
 from mujoco_warp._src.types import IntegratorType
 
-from mjx_warp_ffi.mjx.warp.adjoint import sensor_rules, supported
+from mjx_warp_ffi.mjx.warp.adjoint import delays, sensor_rules, supported
 from mjx_warp_ffi.mjx.warp.adjoint.guard import Guard
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import REPORTS as REPORTS
 from mjx_warp_ffi.mjx.warp.adjoint.runge_kutta import RungeKuttaAdjoint
@@ -80,6 +80,8 @@ class StepAdjoint:
       if "sensordata" in outputs:
         columns = sum(sensor_rules.unruled(mjm, m.opt.integrator).values(), [])
         guarded += [(self.cotangents["sensordata"], columns)] if columns else []
+      sampled = delays.of_sensors(mjm)
+      guarded += [(self.cotangents["history"], sampled)] if sampled else []
       self._guard = Guard(d.nworld, guarded=guarded, gradients=self.gradients.values())
 
   def launch(self) -> None:

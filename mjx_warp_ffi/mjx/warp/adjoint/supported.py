@@ -41,7 +41,7 @@ PARAMETERS = frozenset(
   | _named("tendon_", "actfrcrange margin frictionloss solref_lim solimp_lim solref_fri solimp_fri")
   | _named("tendon_", "invweight0 length0")
   | _named("actuator_", "gear cranklength dynprm gainprm biasprm actrange forcerange ctrlrange")
-  | _named("actuator_", "acc0 lengthrange armature damping dampingpoly")
+  | _named("actuator_", "acc0 lengthrange armature damping dampingpoly delay")
   | _named("opt.", "gravity timestep impratio")
   | {"qpos0", "qpos_spring"}
 )
@@ -113,8 +113,8 @@ def _features(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   for name, count in dict(flexes=m.nflex, plugins=m.nplugin, plastic=m.nplastic).items():
     if count:
       yield name
-  if m.nhistory:
-    yield "delays and history buffers"
+  if m.nhistory and m.opt.integrator == IntegratorType.RK4:
+    yield "RK4 with delays"
   if m.has_fluid:
     yield "fluid (density, viscosity, wind)"
   compensated = mjm.jnt_actgravcomp != 0

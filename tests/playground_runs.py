@@ -8,13 +8,21 @@ the environment that observes images.
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import warp as wp
 
 WORLDS, STEPS = 2, 4
+
+
+def results() -> TextIO:
+  """The standard output for results alone: what kernels print, amid a line even, goes to stderr."""
+  out = os.fdopen(os.dup(1), "w")
+  os.dup2(2, 1)
+  return out
 
 
 def rollout(name: str) -> dict[str, Any]:
@@ -63,6 +71,7 @@ def shim_clip() -> None:
 def main() -> None:
   """Runs the environments of the command line."""
   kind, folder, *names = sys.argv[1:]
+  out = results()
   wp.config.log_level = wp.LOG_ERROR
   if kind == "ours":
     import mjx_warp_ffi
@@ -80,8 +89,8 @@ def main() -> None:
       if "Error opening file" not in str(error):
         raise
       result = {"skipped": str(error).splitlines()[0]}
-    sys.stdout.write(json.dumps({"name": name, **result}) + "\n")
-    sys.stdout.flush()
+    out.write(json.dumps({"name": name, **result}) + "\n")
+    out.flush()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from typing import Any
 
 import warp as wp
 
+from playground_runs import results
+
 
 def shim_device_put_replicated() -> None:
   """A shim: Brax 0.14.2 calls a function that JAX has dropped since."""
@@ -79,6 +81,7 @@ def train(seed: int) -> dict[str, Any]:
 def main() -> None:
   """Trains with the seeds of the command line."""
   kind, *seeds = sys.argv[1:]
+  out = results()
   wp.config.log_level = wp.LOG_ERROR
   if kind == "ours":
     import mjx_warp_ffi
@@ -86,8 +89,8 @@ def main() -> None:
     mjx_warp_ffi.install()
   shim_device_put_replicated()
   for seed in map(int, seeds):
-    sys.stdout.write(json.dumps({"seed": seed, **train(seed)}) + "\n")
-    sys.stdout.flush()
+    out.write(json.dumps({"seed": seed, **train(seed)}) + "\n")
+    out.flush()
 
 
 if __name__ == "__main__":

@@ -90,3 +90,12 @@ def test_a_parameter_that_the_model_has_none_of_is_left_out(check):
 
 def test_the_reference_solver_is_run_to_convergence(check):
   assert check.mj_model.opt.tolerance == 0
+
+
+def test_a_model_without_an_analytic_gradient_is_told_of_the_option(capsys, monkeypatch):
+  def refuse(check):
+    raise NotImplementedError("no analytic gradient for: sleeping")
+
+  monkeypatch.setattr(grad_check, "check_inputs", refuse)
+  assert grad_check.main(["cartpole", "--states", "1", "--warmup", "0"]) == 2
+  assert "sleeping (here: --gradient fd)" in capsys.readouterr().err

@@ -310,7 +310,10 @@ def _run(argv: Sequence[str] | None) -> int:
   parameters = [name for name in args.parameters.split(",") if name]
   with common.make_progress(console) as progress:
     task = progress.add_task("checking", total=1 + len(parameters), note="inputs")
-    results = check_inputs(check)
+    try:
+      results = check_inputs(check)
+    except NotImplementedError as error:
+      raise common.ToolError(f"{error} (here: --gradient fd)") from error
     for name in parameters:
       progress.update(task, advance=1, note=name)
       results.append(check_parameter(check, name))

@@ -5,18 +5,20 @@ steps under constant controls. A row has, over random states of a model, the med
 percentile of the largest error of the gradient over its largest entry, for every input. Left out
 are states at a kink, where two lengths of the differences disagree, and states after which MuJoCo
 Warp and C MuJoCo differ by more than rounding (they found other contacts). The last column says how
-many were left.
+many were left. With --cosine a row has the median and the smallest cosine of the angle between
+gradient and differences instead.
 
 Examples:
   python benchmarks/gradient_accuracy.py                           # all models, without contacts
   python benchmarks/gradient_accuracy.py --contacts humanoid
   python benchmarks/gradient_accuracy.py --steps 50 cartpole arm
+  python benchmarks/gradient_accuracy.py --contacts --steps 32 --cosine hopper hand
 """
 
 import argparse
 import copy
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -145,10 +147,19 @@ def ours(
   return {n: np.asarray(x, np.float64) for n, x in out.items()}, np.asarray(qvel, np.float64)
 
 
+def _error(x: np.ndarray, truth: np.ndarray) -> float:
+  return float(np.abs(x - truth).max() / max(np.abs(truth).max(), 1e-12))
+
+
 def errors(
-  m: mujoco.MjModel, states: Sequence[mujoco.MjData], *, steps: int, seed: int = 1
+  m: mujoco.MjModel,
+  states: Sequence[mujoco.MjData],
+  *,
+  steps: int,
+  seed: int = 1,
+  measure: Callable[[np.ndarray, np.ndarray], float] = _error,
 ) -> dict[str, list[float]]:
-  """The relative errors by input, one for each state that is away from kinks."""
+  """The relative errors by input, or another measure, for each state that is away from kinks."""
   rng = np.random.default_rng(seed)
   weights = [rng.normal(size=n).astype(np.float32).astype(float) for n in (m.nq, m.nv, m.na)]
   reference = tightened(m)
@@ -164,28 +175,31 @@ def errors(
       continue
     for n, x in got.items():
       x = tangent(m, d.qpos, x[i]) if n == "qpos" else x[i]
-      found[n].append(_error(x, want[n]))
+      found[n].append(measure(x, want[n]))
   return found
 
 
-def _error(x: np.ndarray, truth: np.ndarray) -> float:
-  return float(np.abs(x - truth).max() / max(np.abs(truth).max(), 1e-12))
+def cosine(x: np.ndarray, truth: np.ndarray) -> float:
+  """The cosine of the angle between two gradients; 1 of an empty one or zeros."""
+  size = np.linalg.norm(x) * np.linalg.norm(truth)
+  return float(x @ truth / size) if size > 0 else 1.0
 
 
-def row(name: str, *, contacts: bool, steps: int, count: int) -> str:
+def row(name: str, *, contacts: bool, steps: int, count: int, cosines: bool = False) -> str:
   """A row of the table."""
   shown, m = load(name, contacts)
   rng = np.random.default_rng(0)
   states = [random_state(m, rng, 150 if contacts else 5) for _ in range(count)]
   try:
-    found = errors(m, states, steps=steps)
+    found = errors(m, states, steps=steps, measure=cosine if cosines else _error)
   except NotImplementedError as error:
     reason = str(error).split(". ")[0].removeprefix("no analytic gradient for: ")
     return f"| {shown} | refused: {reason} | | | | |"
   cells = []
   for n in _INPUTS:
     e = found.get(n, [])
-    cells.append(f"{np.median(e):.0e} ({np.percentile(e, 95):.0e})" if e else "-")
+    text = f"{np.median(e):.0e} ({np.percentile(e, 95):.0e})" if e else "-"
+    cells.append(f"{np.median(e):.6f} ({min(e):.6f})" if e and cosines else text)
   left = len(found["qpos"])
   return f"| {shown} | {' | '.join(cells)} | {left} of {count} |"
 
@@ -196,12 +210,14 @@ def main() -> None:
   parser.add_argument("--contacts", action="store_true", help="with contacts, 150 steps in")
   parser.add_argument("--steps", type=int, default=1, help="steps of the rollout")
   parser.add_argument("--states", type=int, default=20)
+  parser.add_argument("--cosine", action="store_true", help="instead of the error")
   parser.add_argument("models", nargs="*", default=[])
   args = parser.parse_args()
   print("| model | qpos | qvel | act | ctrl | states |")
   print("| --- | --- | --- | --- | --- | --- |")
   for name in args.models or sorted(p.stem for p in _MODELS.glob("*.xml")):
-    text = row(name, contacts=args.contacts, steps=args.steps, count=args.states)
+    options = dict(contacts=args.contacts, steps=args.steps, count=args.states)
+    text = row(name, **options, cosines=args.cosine)
     print(text, flush=True)
 
 

@@ -13,6 +13,9 @@ from helpers import ROOT, model_path
 import adjoint_models as models
 from mjx_warp_ffi import mjx
 
+sys.path.insert(0, str(ROOT / "benchmarks"))
+import gradient_accuracy
+
 # A tendon whose two sites coincide, a joint exactly at its limit, spheres that touch, and a body
 # that stands still on the plane.
 CORNERS = """<mujoco><worldbody><site name="s0" pos="0 0 1"/><geom type="plane" size="1 1 .1"/>
@@ -80,3 +83,16 @@ def test_the_table_shows_small_errors_and_what_is_refused():
   for cell in (cells[1], cells[2], cells[4]):
     # the rounding of float32 over one step comes to 3e-7
     assert float(cell.split("(")[1].rstrip(")")) < 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hopper", "quadruped", "hand", "pile"])
+def test_the_gradient_of_32_steps_in_contact_points_where_that_of_differences_does(name):
+  """In states that are left: away from kinks, and with the contacts of C MuJoCo all along."""
+  _, m = gradient_accuracy.load(name, contacts=True)
+  rng = np.random.default_rng(0)
+  states = [gradient_accuracy.random_state(m, rng, 150) for _ in range(6)]
+  found = gradient_accuracy.errors(m, states, steps=32, measure=gradient_accuracy.cosine)
+  assert len(found["qpos"]) >= 2
+  for cosines in found.values():
+    assert min(cosines) > 0.999

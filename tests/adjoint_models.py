@@ -284,3 +284,26 @@ DELAYED = """<mujoco><option timestep="0.004"><flag contact="disable"/></option>
       delay=".0305" nsample="5" interp="linear"/>
     <motor joint="c" nsample="3"/>
   </actuator></mujoco>"""
+
+# Both models of the forces of a fluid.
+FLUID = """<mujoco><option timestep="0.004" density="30" viscosity=".4" wind=".5 -.3 .2">
+  <flag contact="disable"/></option>
+  <default><geom density="300"/></default><worldbody>
+  <body pos="0 0 1" quat=".9 .1 .2 .3"><joint type="slide" axis="1 1 0" damping=".4"/>
+    <joint type="ball" pos=".1 .05 -.02" damping="1"/>
+    <geom type="box" size=".1 .2 .3" pos=".05 .1 0"/>
+    <body pos=".2 0 .3"><joint axis="0 .3 1" damping=".1"/>
+      <geom type="capsule" size=".05 .2" euler="30 0 0" fluidshape="ellipsoid"
+        fluidcoef=".6 .3 1.4 .9 1.1"/>
+      <geom type="ellipsoid" size=".05 .1 .2" pos=".1 .2 .1" euler="30 20 0"
+        fluidshape="ellipsoid"/>
+      <body pos=".2 0 .3"><joint axis="1 .3 0" damping=".1"/>
+        <geom type="cylinder" size=".05 .2" euler="30 0 0" fluidshape="ellipsoid"/></body></body>
+  </body>
+  <body pos="1 0 0"><joint type="free" damping=".3"/>
+    <geom type="capsule" size=".1 .3" pos=".1 0 0"/></body>
+  <body pos="2 0 0"><freejoint/>
+    <geom type="box" size=".1 .3 .2" pos=".1 0 0" fluidshape="ellipsoid"/>
+    <body pos=".1 .2 .3" euler="20 40 10"><geom type="box" size=".1 .2 .05" pos=".1 .2 0"/></body>
+  </body>
+  </worldbody></mujoco>"""

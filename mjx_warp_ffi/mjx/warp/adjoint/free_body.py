@@ -127,6 +127,65 @@ def solve_transposed(m: mjw.Model, d: mjw.Data, *, g: wp.array, out: wp.array) -
 
 
 @wp.kernel
+def _unit(body_dofadr: wp.array[int], body_freeadr: wp.array[int], c: int, out: wp.array2d[float]):
+  """The velocities along one dof of every free body, a thread per world, body and dof."""
+  world, it, r = wp.tid()
+  d = body_dofadr[body_freeadr[it]]
+  out[world, d + r] = 0.0
+  if r == c:
+    out[world, d + r] = 1.0
+
+
+@wp.kernel
+def _solve_columns(
+  body_dofadr: wp.array[int],
+  body_freeadr: wp.array[int],
+  columns: wp.array3d[float],
+  g: wp.array2d[float],
+  out: wp.array2d[float],
+):
+  """Solves with the transpose of what the columns are, a thread per world and body."""
+  world, it = wp.tid()
+  d = body_dofadr[body_freeadr[it]]
+  a = mat66(0.0)
+  b = vec6(0.0)
+  for c in range(6):
+    b[c] = g[world, d + c]
+    for r in range(6):
+      a[c, r] = columns[c, world, d + r]
+  factor, pivot, ok = math.lu_factor_6x6(a)
+  if ok:
+    x = math.lu_solve_6x6(factor, pivot, b)
+    for r in range(6):
+      out[world, d + r] = x[r]
+
+
+class Probed:
+  """The same in a fluid, whose derivative is in the matrix: MJWarp multiplies it with six vectors.
+
+  Args:
+    m: the model.
+    d: the workspace.
+  """
+
+  def __init__(self, m: mjw.Model, d: mjw.Data):
+    """See the class."""
+    self._m, self._d = m, d
+    self._columns = wp.zeros((6, d.nworld, m.nv), dtype=float)
+    self._slices = [self._columns[c] for c in range(6)]
+    self._probe = wp.zeros((d.nworld, m.nv), dtype=float)
+
+  def solve_transposed(self, g: wp.array, out: wp.array) -> None:
+    """Overwrites the rows of the free bodies with the transposed solve of g."""
+    m, d = self._m, self._d
+    dim, bodies = (d.nworld, m.body_freeadr.size), [m.body_dofadr, m.body_freeadr]
+    for c, column in enumerate(self._slices):
+      wp.launch(_unit, (*dim, 6), inputs=[*bodies, c], outputs=[self._probe])
+      forward.implicit_free_body(m, d, self._probe, column, solve=False)
+    wp.launch(_solve_columns, dim, inputs=[*bodies, self._columns, g], outputs=[out])
+
+
+@wp.kernel
 def _take(found: wp.array2d[float], out: wp.array2d[float]):
   """Takes the numbers that are there."""
   world, i = wp.tid()

@@ -64,6 +64,8 @@ class Implicit:
     """See the class."""
     self.m, self.d = m, d
     self.fast = implicitfast(m)
+    free = self.fast and m.body_freeadr.size and m.has_fluid
+    self._probed = free_body.Probed(m, d) if free else None
     self._slope = wp.zeros((d.nworld, m.nv), dtype=float)
     self._matrix = wp.zeros_like(d.M)
     self._factor = wp.zeros_like(d.qLD)
@@ -103,7 +105,9 @@ class Implicit:
     """Writes Q^-T g."""
     m, d = self.m, self.d
     smooth.solve_LD(m, d, self._factor, self._diagonal, out, g)
-    if self.fast and m.body_freeadr.size:
+    if self._probed:
+      self._probed.solve_transposed(g, out)
+    elif self.fast and m.body_freeadr.size:
       free_body.solve_transposed(m, d, g=g, out=out)
 
 

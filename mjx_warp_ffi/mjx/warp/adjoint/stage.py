@@ -20,6 +20,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   contacts,
   delays,
   energy,
+  fluid,
   force_sensors,
   forces,
   integrate,
@@ -218,6 +219,7 @@ class StageAdjoint:
     if self.geometry and adhesion.any_body(self.m):
       self._make_contacts()
     self.springs = springs.record(self)
+    fluid.record(self)
     self.metric = metric.Metric(self)
     self.tendon_rates = tendons.record(self)
     self.actuator_rates = None

@@ -42,7 +42,7 @@ PARAMETERS = frozenset(
   | _named("tendon_", "invweight0 length0")
   | _named("actuator_", "gear cranklength dynprm gainprm biasprm actrange forcerange ctrlrange")
   | _named("actuator_", "acc0 lengthrange armature damping dampingpoly delay")
-  | _named("opt.", "gravity timestep impratio")
+  | _named("opt.", "gravity timestep impratio density viscosity wind")
   | {"qpos0", "qpos_spring"}
 )
 
@@ -115,8 +115,8 @@ def _features(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
       yield name
   if m.nhistory and m.opt.integrator == IntegratorType.RK4:
     yield "RK4 with delays"
-  if m.has_fluid:
-    yield "fluid (density, viscosity, wind)"
+  if m.has_fluid and m.opt.integrator == IntegratorType.DISCRETE:
+    yield "fluid (density, viscosity, wind) with the integrator discrete"
   compensated = mjm.jnt_actgravcomp != 0
   passive = DisableBit.SPRING | DisableBit.DAMPER
   off = m.opt.disableflags & DisableBit.ACTUATION or m.opt.disableflags & passive == passive
@@ -130,6 +130,9 @@ def _features(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
     DisableBit.ACTUATION | DisableBit.DAMPER,
   ):
     yield "implicitfast with only one of actuation and damper disabled"
+  off = m.opt.disableflags & passive == passive
+  if m.opt.integrator == IntegratorType.IMPLICITFAST and m.has_fluid and off:
+    yield "implicitfast with fluid and passive forces off"
   if m.flg_adhesion or m.flg_surfacevel:
     yield "adhesion or surface velocity of geoms"
   if any(getattr(m.callback, f) for f in ("control", "act_dyn", "act_gain", "act_bias")):

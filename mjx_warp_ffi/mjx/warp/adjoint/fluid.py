@@ -1,0 +1,280 @@
+"""The power of the forces of a fluid, by MuJoCo's two models of them.
+
+A body without fluid shapes is the box of its inertia, with viscous and quadratic drag (MuJoCo's
+documentation, Fluid forces, "Inertia model"); each fluid shape is an ellipsoid with added mass,
+lift and drag ("Ellipsoid model"). implicitfast has their derivatives by the velocity too.
+"""
+
+import functools
+
+import numpy as np
+import warp as wp
+from mujoco_warp._src.derivative import _geom_ellipsoid_fluid_B
+from mujoco_warp._src.passive import ellipsoid_max_moment, geom_semiaxes
+from mujoco_warp._src.types import MJ_MINVAL, DisableBit
+
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Fields, Nodes, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import magnitude, mul, point_velocity, rotate, unrotate
+
+_STILL = wp.constant(1.0e-10)  # a velocity at which no force shows, where directions have none
+
+
+@wp.struct
+class Fluid:
+  """The fluid: model fields."""
+
+  timestep: wp.array[float]
+  density: wp.array[float]
+  viscosity: wp.array[float]
+  wind: wp.array[wp.vec3]
+
+
+@wp.struct
+class Shapes:
+  """The ellipsoids."""
+
+  geom: wp.array[int]
+  geom_bodyid: wp.array[int]
+  geom_type: wp.array[int]
+  geom_fluid: wp.array2d[float]
+  geom_size: wp.array2d[wp.vec3]
+  geom_pos: wp.array2d[wp.vec3]
+  geom_quat: wp.array2d[wp.quat]
+
+
+@wp.func
+def _local(f: wp.spatial_vector, r: wp.vec3, q: wp.quat):
+  """The angular and the linear velocity at a point, in some axes."""
+  return unrotate(q, wp.spatial_top(f)), unrotate(q, point_velocity(f, r))
+
+
+@wp.func
+def _box(inertia: Inertia, world: int, b: int) -> wp.vec3:
+  """The edges of the box that has the inertia of a body."""
+  mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
+  i = inertia.body_inertia[world % inertia.body_inertia.shape[0], b]
+  s = 6.0 / mass
+  return wp.vec3(
+    wp.sqrt(s * wp.max(i[1] + i[2] - i[0], MJ_MINVAL)),
+    wp.sqrt(s * wp.max(i[2] + i[0] - i[1], MJ_MINVAL)),
+    wp.sqrt(s * wp.max(i[0] + i[1] - i[2], MJ_MINVAL)),
+  )
+
+
+@wp.func
+def _quartic(box: wp.vec3) -> wp.vec3:
+  """Each edge times the sum of the fourth powers of the others."""
+  s = wp.cw_mul(box, box)
+  f = wp.cw_mul(s, s)
+  return wp.vec3(box[0] * (f[1] + f[2]), box[1] * (f[2] + f[0]), box[2] * (f[0] + f[1]))
+
+
+@wp.func
+def _faces(box: wp.vec3) -> wp.vec3:
+  """The areas of the faces."""
+  return wp.vec3(box[1] * box[2], box[2] * box[0], box[0] * box[1])
+
+
+@wp.func
+def _sizes(x: wp.vec3) -> wp.vec3:
+  """The absolute values."""
+  return wp.vec3(magnitude(x[0]), magnitude(x[1]), magnitude(x[2]))
+
+
+@functools.cache
+def box_kernel(fields: Fields, *, implicit: bool) -> wp.Kernel:
+  """Drag on the boxes of inertia, a thread per world and body."""
+
+  @wp.kernel(module="unique")
+  def box_power(
+    fluid: Fluid,
+    which: wp.array[int],
+    tree: Tree,
+    nodes: Nodes,
+    inertia: Inertia,
+    power: wp.array2d[float],
+  ):
+    world, it = wp.tid()
+    b = which[it]
+    n = tree.of_body[b]
+    density = fluid.density[world % fluid.density.shape[0]]
+    viscosity = fluid.viscosity[world % fluid.viscosity.shape[0]]
+    q = nodes.xquat[world, n]
+    c = rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
+    q = mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
+    om, v = _local(nodes.vel[world, n], c, q)
+    v = v - unrotate(q, fluid.wind[world % fluid.wind.shape[0]])
+    box = _box(inertia, world, b)
+    diam = (box[0] + box[1] + box[2]) / 3.0
+    slow = wp.pi * viscosity * diam
+    turning = wp.cw_mul(_quartic(box), _sizes(om)) * (density / 64.0)
+    moving = wp.cw_mul(_faces(box), _sizes(v)) * (0.5 * density)
+    torque = -wp.cw_mul(turning, om) - slow * diam * diam * om
+    force = -wp.cw_mul(moving, v) - 3.0 * slow * v
+    wom, wv = _local(nodes.fields[wp.static(fields.p), world, n], c, q)
+    p = wp.dot(torque, wom) + wp.dot(force, wv)
+    if wp.static(implicit):
+      h = fluid.timestep[world % fluid.timestep.shape[0]]
+      yom, yv = _local(nodes.fields[wp.static(fields.y), world, n], c, q)
+      a = nodes.fields[wp.static(fields.a), world, n] - nodes.fields[wp.static(fields.z), world, n]
+      aom, av = _local(a, c, q)
+      change = wp.dot(wp.cw_mul(2.0 * turning, yom), aom)
+      change = change + slow * diam * diam * wp.dot(yom, aom)
+      change = change + wp.dot(wp.cw_mul(2.0 * moving, yv), av) + 3.0 * slow * wp.dot(yv, av)
+      p = p - h * change
+    power[world, it] = p
+
+  return box_power
+
+
+@wp.func
+def _moving(x: wp.vec3) -> wp.vec3:
+  """The velocity, or one that shows no force where it is zero and has no direction."""
+  y = x
+  if wp.dot(x, x) < _STILL * _STILL:
+    y = x + wp.vec3(_STILL, 0.0, 0.0)
+  return y
+
+
+@wp.func
+def _ellipsoid_force(
+  r: wp.vec3,
+  shape: wp.array[float],
+  density: float,
+  viscosity: float,
+  om: wp.vec3,
+  v: wp.vec3,
+):
+  """The torque and the force on an ellipsoid, in its axes."""
+  momentum = density * wp.cw_mul(wp.vec3(shape[6], shape[7], shape[8]), v)
+  spin = density * wp.cw_mul(wp.vec3(shape[9], shape[10], shape[11]), om)
+  torque = wp.cross(momentum, v) + wp.cross(spin, om)
+  force = wp.cross(momentum, om)
+  volume = 4.0 / 3.0 * wp.pi * r[0] * r[1] * r[2]
+  force = force + shape[5] * density * volume * wp.cross(om, v)
+  longest = wp.max(wp.max(r[0], r[1]), r[2])
+  shortest = wp.min(wp.min(r[0], r[1]), r[2])
+  middle = r[0] + r[1] + r[2] - longest - shortest
+  speed = wp.length(v)
+  s = r / longest
+  s = wp.vec3(s[1] * s[2], s[2] * s[0], s[0] * s[1])
+  slant = wp.cw_mul(wp.cw_mul(s, s), v / speed)  # along the normal of the projected area
+  along = wp.dot(slant, v / speed)
+  square = wp.dot(slant, slant)
+  area = wp.pi * longest * longest * wp.sqrt(square / along)
+  circulation = shape[4] * density * area * along / square * wp.cross(slant, v)
+  force = force + wp.cross(circulation, v)
+  diam = 2.0 / 3.0 * (r[0] + r[1] + r[2])
+  slender = wp.pi * longest * middle - area
+  drag = density * speed * (shape[1] * area + shape[2] * slender)
+  force = force - (3.0 * wp.pi * viscosity * diam + drag) * v
+  most = 8.0 / 15.0 * wp.pi * middle * wp.pow(longest, 4.0)
+  moments = wp.vec3(
+    ellipsoid_max_moment(r, 0), ellipsoid_max_moment(r, 1), ellipsoid_max_moment(r, 2)
+  )
+  resisting = shape[3] * moments + shape[2] * (wp.vec3(most) - moments)
+  turning = density * wp.length(wp.cw_mul(om, resisting))
+  return torque - (wp.pi * viscosity * diam * diam * diam + turning) * om, force
+
+
+@wp.func
+def _ellipsoid_change(
+  r: wp.vec3,
+  shape: wp.array[float],
+  density: float,
+  viscosity: float,
+  om: wp.vec3,
+  v: wp.vec3,
+  yom: wp.vec3,
+  yv: wp.vec3,
+  aom: wp.vec3,
+  av: wp.vec3,
+  whole: bool,
+) -> float:
+  """The derivative of the force on an ellipsoid along one velocity times another, as MJWarp has it.
+
+  It takes the symmetric part, but for a free body the whole.
+  """
+  b00, b01, b10, b11 = _geom_ellipsoid_fluid_B(
+    r,
+    shape[1],
+    shape[2],
+    shape[3],
+    shape[4],
+    shape[5],
+    wp.vec3(shape[6], shape[7], shape[8]),
+    wp.vec3(shape[9], shape[10], shape[11]),
+    om,
+    v,
+    density,
+    viscosity,
+    False,
+  )
+  p = wp.dot(yom, b00 @ aom + b01 @ av) + wp.dot(yv, b10 @ aom + b11 @ av)
+  if not whole:
+    p = 0.5 * p + 0.5 * (wp.dot(aom, b00 @ yom + b01 @ yv) + wp.dot(av, b10 @ yom + b11 @ yv))
+  return p
+
+
+@functools.cache
+def ellipsoid_kernel(fields: Fields, *, implicit: bool) -> wp.Kernel:
+  """Forces on fluid shapes, a thread per world and geom."""
+
+  @wp.kernel(module="unique")
+  def ellipsoid_power(
+    fluid: Fluid, shapes: Shapes, tree: Tree, nodes: Nodes, power: wp.array2d[float]
+  ):
+    world, it = wp.tid()
+    g = shapes.geom[it]
+    b = shapes.geom_bodyid[g]
+    n = tree.of_body[b]
+    density = fluid.density[world % fluid.density.shape[0]]
+    viscosity = fluid.viscosity[world % fluid.viscosity.shape[0]]
+    q = nodes.xquat[world, n]
+    c = rotate(q, shapes.geom_pos[world % shapes.geom_pos.shape[0], g])
+    q = mul(q, shapes.geom_quat[world % shapes.geom_quat.shape[0], g])
+    om, v = _local(nodes.vel[world, n], c, q)
+    v = _moving(v - unrotate(q, fluid.wind[world % fluid.wind.shape[0]]))
+    om = _moving(om)
+    size = shapes.geom_size[world % shapes.geom_size.shape[0], g]
+    r = geom_semiaxes(size, shapes.geom_type[g])
+    shape = shapes.geom_fluid[g]
+    torque, force = _ellipsoid_force(r, shape, density, viscosity, om, v)
+    wom, wv = _local(nodes.fields[wp.static(fields.p), world, n], c, q)
+    p = shape[0] * (wp.dot(torque, wom) + wp.dot(force, wv))
+    if wp.static(implicit):
+      h = fluid.timestep[world % fluid.timestep.shape[0]]
+      yom, yv = _local(nodes.fields[wp.static(fields.y), world, n], c, q)
+      a = nodes.fields[wp.static(fields.a), world, n] - nodes.fields[wp.static(fields.z), world, n]
+      aom, av = _local(a, c, q)
+      free = tree.free_root[b] >= 0
+      change = _ellipsoid_change(r, shape, density, viscosity, om, v, yom, yv, aom, av, free)
+      p = p + h * change
+    power[world, it] = p
+
+  return ellipsoid_power
+
+
+def record(step) -> None:
+  """Records the forces of the fluid of a `StageAdjoint`."""
+  tape, m, mjm = step.tape, step.m, step.mjm
+  passive = DisableBit.SPRING | DisableBit.DAMPER
+  if not m.has_fluid or m.opt.disableflags & passive == passive:
+    return
+  names = ("opt.timestep", "opt.density", "opt.viscosity", "opt.wind")
+  fluid = tape.struct(Fluid, **step.leaves(*names))
+  boxes = np.array(m.body_fluid_box_adr.numpy())
+  tree, nodes = step.sweep.tree, step.sweep.nodes
+  if len(boxes):
+    kernel = box_kernel(step.fields, implicit=step.implicitfast)
+    inputs = [fluid, step.constant(boxes), tree, nodes, step.inertia]
+    tape.power(kernel, (tape.nworld, len(boxes)), inputs=inputs)
+  found = mjm.geom_fluid.reshape(mjm.ngeom, -1)[:, 0] > 0
+  found &= np.isin(mjm.geom_bodyid, m.body_fluid_ellipsoid_adr.numpy())
+  if found.any():
+    fixed = {f: getattr(m, f) for f in ("geom_bodyid", "geom_type", "geom_fluid")}
+    leaves = step.leaves("geom_size", "geom_pos", "geom_quat")
+    shapes = tape.struct(Shapes, geom=step.constant(np.flatnonzero(found)), **fixed, **leaves)
+    kernel = ellipsoid_kernel(step.fields, implicit=step.implicitfast)
+    tape.power(kernel, (tape.nworld, int(found.sum())), inputs=[fluid, shapes, tree, nodes])

@@ -1,0 +1,32 @@
+"""Gradients of steps in a fluid against differences of C MuJoCo."""
+
+import mujoco
+import numpy as np
+import pytest
+
+import adjoint_models as models
+from adjoint_case import SMOOTH, Case, load, random_states
+
+FLUID = ("opt.density", "opt.viscosity", "opt.wind", "opt.timestep")
+SHAPES = ("body_mass", "body_inertia", "body_ipos", "geom_size", "geom_pos", "geom_quat")
+
+
+@pytest.mark.parametrize("integrator", ["EULER", "IMPLICITFAST", "RK4"])
+def test_forces_of_a_fluid_have_the_gradient_of_differences(integrator):
+  m = load(models.FLUID, integrator=getattr(mujoco.mjtIntegrator, f"mjINT_{integrator}"))
+  wrt = FLUID[: 3 if integrator == "RK4" else 4]
+  case = Case(m, random_states(m), wrt=wrt + SHAPES)
+  case.adjoint.launch()
+  case.check(SMOOTH)
+
+
+def test_a_body_at_rest_in_a_fluid_has_a_gradient():
+  m = load(models.FLUID)
+  m.opt.wind[:] = 0
+  states = random_states(m)
+  for state in states:
+    state["qvel"][:] = 0
+  case = Case(m, states)
+  case.adjoint.launch()
+  case.check(SMOOTH)
+  assert all(np.all(np.isfinite(x.numpy())) for x in case.adjoint.gradients.values())

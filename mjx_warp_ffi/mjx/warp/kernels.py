@@ -22,13 +22,14 @@ _IS_CONSTRAINT = wp.constant(int(mjw_types.ContactType.CONSTRAINT))
 
 @wp.struct
 class Column:
-  """One 4-byte word of a contact field: where it lies in the pool and in the rows by world."""
+  """4-byte words of a contact field: where they lie in the pool and in the rows by world."""
 
   src: wp.uint64
   dst: wp.uint64
   src_words: int
   dst_words: int
   word: int
+  count: int
   padding: int
 
 
@@ -91,11 +92,13 @@ def _sort_contacts(
   n = wp.min(ncon[world], listed.shape[1])
   if i >= n:
     return
-  c, key = listed[world, i], keys[world, i]
+  contacts = listed[world]
+  row = keys[world]
+  c, key = contacts[i], row[i]
   rank = wp.int32(0)
   for k in range(n):
-    other = keys[world, k]
-    if other < key or (other == key and listed[world, k] < c):
+    other = row[k]
+    if other < key or (other == key and contacts[k] < c):
       rank += 1
   order[world, rank] = c
 
@@ -106,20 +109,26 @@ def _copy_contacts(
   order: wp.array2d[int],
   naconmax: int,
   columns: wp.array[Column],
+  groups: int,
   filled: wp.array2d[bool],
 ):
-  world, k, i = wp.tid()
+  world, group, i = wp.tid()
   real = i < ncon[world]
   if not (real or filled[world, i]):
     return  # padding since the last call
-  column = columns[k]
   n = order.shape[1]
-  dst = wp.array(ptr=column.dst, shape=(ncon.shape[0], n, column.dst_words), dtype=int)
-  if real:
-    src = wp.array(ptr=column.src, shape=(naconmax, column.src_words), dtype=int)
-    dst[world, i, column.word] = src[order[world, i], column.word]
-  else:
-    dst[world, i, column.word] = column.padding
+  for k in range(group, columns.shape[0], groups):
+    column = columns[k]
+    dst = wp.array(ptr=column.dst, shape=(ncon.shape[0] * n, column.dst_words), dtype=int)
+    row = dst[world * n + i]
+    if real:
+      src = wp.array(ptr=column.src, shape=(naconmax, column.src_words), dtype=int)
+      pooled = src[order[world, i]]
+      for word in range(column.word, column.word + column.count):
+        row[word] = pooled[word]
+    else:
+      for word in range(column.word, column.word + column.count):
+        row[word] = column.padding
 
 
 @wp.kernel(enable_backward=False)
@@ -224,11 +233,13 @@ class WorldContacts:
         dst.fill_(-1)
         continue
       padding = np.array(self.PADDING.get(field.name, 0), field.dtype).view(np.int32)
-      for word in range(dst.shape[2]):
+      # a thread a word; on the CPU, where they run one after the other, a thread a contact
+      count = dst.shape[2] if dst.device.is_cpu else 1
+      for word in range(0, dst.shape[2], count):
         column = Column()
         column.src, column.dst = src.ptr, dst.ptr
         column.src_words, column.dst_words = src.strides[0] // 4, dst.shape[2]
-        column.word, column.padding = word, int(padding)
+        column.word, column.count, column.padding = word, count, int(padding)
         columns.append(column)
     self._columns = wp.array(columns, dtype=Column)
 
@@ -250,10 +261,11 @@ class WorldContacts:
       return
     self._sort()
     rows = self._listed.shape
+    groups = 1 if self._columns.device.is_cpu else self._columns.size
     wp.launch(
       _copy_contacts,
-      dim=(rows[0], self._columns.size, rows[1]),
-      inputs=[self.ncon, self.order, d.naconmax, self._columns, self._filled],
+      dim=(rows[0], groups, rows[1]),
+      inputs=[self.ncon, self.order, d.naconmax, self._columns, groups, self._filled],
     )
     wp.launch(_note_filled, dim=rows, inputs=[self.ncon], outputs=[self._filled])
 

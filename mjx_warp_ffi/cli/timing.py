@@ -33,6 +33,8 @@ class Row:
     contender: its name.
     microseconds: the median of one step of all worlds; None when it was left out.
     ratio: to the time of the first contender that ran; more is slower.
+    cpu_microseconds: the median of this process's CPU time, on all cores, for such a step: on a
+      machine with other work it says more than the time, on a GPU what the host does.
     lower_seconds: to trace and lower.
     first_seconds: of everything up to the end of the first call.
     megabytes: the memory that preparing and running it took.
@@ -44,6 +46,7 @@ class Row:
   contender: str
   microseconds: float | None = None
   ratio: float | None = None
+  cpu_microseconds: float | None = None
   lower_seconds: float | None = None
   first_seconds: float | None = None
   megabytes: float | None = None
@@ -101,18 +104,24 @@ def time_side_by_side(
       rows[name] = Row(model, work.worlds, name, note=note)
     progress.update(task, advance=1)
   seconds = {name: [] for name in ready}
+  cpu_seconds = {name: [] for name in ready}
   for _ in range(rounds):
     for name, prepared in ready.items():
       progress.update(task, note=name)
       prepared.reset()
-      start = time.perf_counter()
+      start, cpu_start = time.perf_counter(), time.process_time()
       prepared.run()
       seconds[name].append(time.perf_counter() - start)
+      cpu_seconds[name].append(time.process_time() - cpu_start)
       progress.update(task, advance=1)
   medians = {name: 1e6 * statistics.median(s) / work.steps for name, s in seconds.items()}
   for name, value in medians.items():
-    ratio = value / next(iter(medians.values()))
-    rows[name] = dataclasses.replace(rows[name], microseconds=value, ratio=ratio)
+    rows[name] = dataclasses.replace(
+      rows[name],
+      microseconds=value,
+      ratio=value / next(iter(medians.values())),
+      cpu_microseconds=1e6 * statistics.median(cpu_seconds[name]) / work.steps,
+    )
   progress.update(task, completed=len(contenders) * (1 + rounds), note="done")
   return list(rows.values())
 
@@ -136,15 +145,27 @@ def environment() -> dict[str, Any]:
   }
 
 
-HEADER = ("model", "worlds", "", "us a step", "ratio", "steps/s", "lower s", "first s", "MB")
+HEADER = (
+  "model",
+  "worlds",
+  "",
+  "us a step",
+  "ratio",
+  "CPU us",
+  "steps/s",
+  "lower s",
+  "first s",
+  "MB",
+)
 
 
 def _cells(row: Row) -> list[str]:
   cells = [row.model, str(row.worlds), row.contender]
   if row.microseconds is None or row.ratio is None:
-    return [*cells, row.note, "", "", "", "", ""]
+    return [*cells, row.note, *[""] * (len(HEADER) - 4)]
   rate = 1e6 * row.worlds / row.microseconds
-  cells += [f"{row.microseconds:,.1f}", f"{row.ratio:.2f}", f"{rate:,.0f}"]
+  cells += [f"{row.microseconds:,.1f}", f"{row.ratio:.2f}", f"{row.cpu_microseconds or 0:,.1f}"]
+  cells += [f"{rate:,.0f}"]
   cells += ["" if v is None else f"{v:.1f}" for v in (row.lower_seconds, row.first_seconds)]
   return [*cells, f"{row.megabytes or 0:,.0f}"]
 
@@ -169,7 +190,7 @@ def markdown(rows: Sequence[Row], command: str, *, remarks: Sequence[str] = ()) 
   """The rows as a table, beneath the environment and the command that printed it."""
   versions = ", ".join(f"{key} {value}" for key, value in environment().items() if value)
   lines = [f"`{command}`", "", versions, ""]
-  lines += [f"| {' | '.join(HEADER)} |", "|---|--:|---|--:|--:|--:|--:|--:|--:|"]
+  lines += [f"| {' | '.join(HEADER)} |", "|---|--:|---|" + "--:|" * (len(HEADER) - 3)]
   lines += [f"| {' | '.join(_cells(row))} |" for row in rows]
   lines += [line for remark in remarks for line in ("", remark)]
   return "\n".join(lines) + "\n"

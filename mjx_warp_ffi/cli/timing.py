@@ -104,26 +104,30 @@ def time_side_by_side(
       rows[name] = Row(model, work.worlds, name, note=note)
     progress.update(task, advance=1)
   seconds = {name: [] for name in ready}
-  cpu_seconds = {name: [] for name in ready}
   for _ in range(rounds):
     for name, prepared in ready.items():
       progress.update(task, note=name)
-      prepared.reset()
-      start, cpu_start = time.perf_counter(), time.process_time()
-      prepared.run()
-      seconds[name].append(time.perf_counter() - start)
-      cpu_seconds[name].append(time.process_time() - cpu_start)
+      seconds[name].append(_time(prepared))
       progress.update(task, advance=1)
-  medians = {name: 1e6 * statistics.median(s) / work.steps for name, s in seconds.items()}
-  for name, value in medians.items():
+  medians = {
+    name: [1e6 * statistics.median(s) / work.steps for s in zip(*pairs, strict=True)]
+    for name, pairs in seconds.items()
+  }
+  for name, (value, cpu) in medians.items():
+    ratio = value / next(iter(medians.values()))[0]
     rows[name] = dataclasses.replace(
-      rows[name],
-      microseconds=value,
-      ratio=value / next(iter(medians.values())),
-      cpu_microseconds=1e6 * statistics.median(cpu_seconds[name]) / work.steps,
+      rows[name], microseconds=value, ratio=ratio, cpu_microseconds=cpu
     )
   progress.update(task, completed=len(contenders) * (1 + rounds), note="done")
   return list(rows.values())
+
+
+def _time(prepared: Prepared) -> tuple[float, float]:
+  """Runs a contender; returns the seconds that passed, and those of CPU time."""
+  prepared.reset()
+  start, cpu_start = time.perf_counter(), time.process_time()
+  prepared.run()
+  return time.perf_counter() - start, time.process_time() - cpu_start
 
 
 def environment() -> dict[str, Any]:
@@ -175,12 +179,13 @@ def show(rows: Sequence[Row], console: rich.console.Console) -> None:
   for model in dict.fromkeys(row.model for row in rows):
     out = rich.table.Table(title=rich.markup.escape(model), box=rich.box.SIMPLE_HEAD)
     out.padding, out.pad_edge = (0, 1), False
-    for name in HEADER[1:]:
+    shown = [i for i, name in enumerate(HEADER) if i and name != "CPU us"]  # for 80 columns
+    for name in (HEADER[i] for i in shown):
       out.add_column(name, justify="right" if name else "left", no_wrap=bool(name))
     mine = [row for row in rows if row.model == model]
     for row in mine:
       if not row.note:
-        out.add_row(*_cells(row)[1:])
+        out.add_row(*(_cells(row)[i] for i in shown))
     console.print(out)
     for name, note in dict.fromkeys((row.contender, row.note) for row in mine if row.note):
       console.print(f"left out: {name}: {rich.markup.escape(note)}")

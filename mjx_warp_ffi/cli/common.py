@@ -115,7 +115,9 @@ def load_array(path: pathlib.Path, name: str) -> np.ndarray:
       content = np.load(file, allow_pickle=False)
       array = content if isinstance(content, np.ndarray) else content[name]
       return np.asarray(array, np.float32)
-  except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile) as error:
+  except ValueError as error:  # of which NumPy says how to read it all the same
+    raise ToolError(f"{path}: no npz or npy file of numbers; pickles are not read") from error
+  except (OSError, KeyError, EOFError, MemoryError, zipfile.BadZipFile) as error:
     raise ToolError(f"{path}: {error}") from error
 
 

@@ -29,7 +29,7 @@ def test_the_package_keeps(rule):
 
 @pytest.mark.parametrize("rule", structure.EVERYWHERE, ids=lambda rule: rule.__name__)
 def test_tests_and_scripts_keep(rule):
-  sources = _sources("tests", "benchmarks", "models", "docs")
+  sources = _sources("tests", "benchmarks", "models", "docs", "examples")
   assert len(sources) > 2
   found = [violation for source in sources for violation in rule(source)]
   assert not found, "\n".join(found)

@@ -52,6 +52,7 @@ class Oracle:
       mujoco.mj_step(self.m, d)
       if self.m.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4:
         qacc = d.qacc.copy()  # the mean over the stages
+        reports = {k: getattr(d, k).copy() for k in reports}  # of the last stage
       out = dict(qpos=d.qpos, qvel=d.qvel, act=d.act, qacc=qacc)
     else:
       out = dict(qpos=d.qpos, qvel=d.qvel, act=d.act, qacc=qacc)

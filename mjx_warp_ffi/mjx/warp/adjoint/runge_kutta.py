@@ -15,7 +15,11 @@ from mujoco_warp._src.types import DynType, vec10
 from mjx_warp_ffi.mjx.warp.adjoint.integrate import turned_adjoint
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import quat_at, vec_at
-from mjx_warp_ffi.mjx.warp.adjoint.stage import OUTPUTS, StageAdjoint
+from mjx_warp_ffi.mjx.warp.adjoint.stage import OUTPUTS, RATES, StageAdjoint
+
+# A step returns what its last stage found, but for what sensors make, which see the first alone.
+_OF_SENSORS = ("sensordata", "subtree_linvel", "subtree_angmom")
+_REFUSED = ("energy", "cacc", "cfrc_int", "cfrc_ext", "contact")  # of either, by other settings
 
 C = (0.0, 0.5, 0.5, 1.0)
 B = (1 / 6, 1 / 3, 1 / 3, 1 / 6)
@@ -158,6 +162,13 @@ def _accumulate(x: wp.array[float], out: wp.array[float]):
   out[i] += x[i]
 
 
+def refused(m: mjw.Model, outputs: tuple[str, ...]) -> list[str]:
+  """Names of the outputs of a step that have no rule."""
+  found = [name for name in outputs if name.startswith(_REFUSED)]
+  wrapped = m.na > 0 and m.has_actuator_wrap  # the length of the first stage stays then
+  return found + ["actuator_length"] * (wrapped and "actuator_length" in outputs)
+
+
 class RungeKuttaAdjoint:
   """Gradients of a step of four stages; the attributes are those of a `StepAdjoint`.
 
@@ -174,6 +185,8 @@ class RungeKuttaAdjoint:
     self.m, self.stage, self.d = m, stage, stage.d
     d = self.d
     self.cotangents = {name: wp.zeros_like(getattr(d, name)) for name in OUTPUTS}
+    self._outputs = [name for name in stage.cotangents if name not in RATES]
+    self.cotangents |= {name: wp.zeros_like(getattr(d, name)) for name in self._outputs}
     base = stage.tape.flat.ptr
     used = {n: (x.ptr - base) // 4 for n, x in stage.gradients.items() if x.size}
     end = max(start + stage.gradients[n].capacity // 4 for n, start in used.items())
@@ -274,6 +287,11 @@ class RungeKuttaAdjoint:
     self._restore(i)
     wp.copy(stage.cotangents["qacc"], self._cot_qacc[i])
     wp.copy(stage.cotangents["act_dot"], self._cot_act_dot[i])
+    for name in self._outputs:
+      if i == (0 if name in _OF_SENSORS else 3):
+        wp.copy(stage.cotangents[name], self.cotangents[name])
+      else:
+        stage.cotangents[name].zero_()
     stage.launch()
     grad = stage.gradients
     if i == 0:

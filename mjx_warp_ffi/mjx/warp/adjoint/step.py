@@ -5,10 +5,9 @@ import mujoco_warp as mjw
 import warp as wp
 from mujoco_warp._src.types import IntegratorType
 
-from mjx_warp_ffi.mjx.warp.adjoint import delays, sensor_rules, supported
+from mjx_warp_ffi.mjx.warp.adjoint import delays, runge_kutta, sensor_rules, supported
 from mjx_warp_ffi.mjx.warp.adjoint.guard import Guard
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import REPORTS as REPORTS
-from mjx_warp_ffi.mjx.warp.adjoint.runge_kutta import RungeKuttaAdjoint
 from mjx_warp_ffi.mjx.warp.adjoint.stage import OUTPUTS as OUTPUTS
 from mjx_warp_ffi.mjx.warp.adjoint.stage import RATES as RATES
 from mjx_warp_ffi.mjx.warp.adjoint.stage import STATE as STATE
@@ -59,8 +58,9 @@ class StepAdjoint:
   ):
     """See the class."""
     several = integrate and m.opt.integrator == IntegratorType.RK4
-    if several and outputs:
-      raise NotImplementedError(f"no gradient from {', '.join(outputs)} of a step of RK4")
+    without = runge_kutta.refused(m, outputs) if several else []
+    if without:
+      raise NotImplementedError(f"no gradient from {', '.join(without)} of a step of RK4")
     self.stage = StageAdjoint(
       mjm,
       m,
@@ -71,7 +71,7 @@ class StepAdjoint:
       polish=polish,
       world_fastest=world_fastest,
     )
-    self._adjoint = RungeKuttaAdjoint(m, self.stage) if several else self.stage
+    self._adjoint = runge_kutta.RungeKuttaAdjoint(m, self.stage) if several else self.stage
     self.cotangents = self._adjoint.cotangents
     self.gradients = self._adjoint.gradients
     self._device = d.qpos.device

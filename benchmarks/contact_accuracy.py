@@ -19,12 +19,24 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
-from contact_scenes import PAIRS, State, at_rest, error, exact, names_of, random_state, scene, truth
+from contact_scenes import (
+  PAIRS,
+  State,
+  at_rest,
+  error,
+  exact,
+  is_iterative,
+  names_of,
+  random_state,
+  scene,
+  truth,
+)
 
 from mjx_warp_ffi import mjx
 
 _KINK = 1e-3  # disagreement of differences at two lengths
-_OTHER = 5e-3  # of the velocities after a step, relative
+_OTHER = 1e-3  # of the velocities after a step, relative: MuJoCo Warp found other contacts
+_OTHER_CURVED = 5e-3  # the same contacts of curved geoms, to the tolerance of its collision
 _FIELDS = ("qpos", "qvel", "mocap_pos", "mocap_quat", "weight_qpos", "weight_qvel")
 CONES = ("pyramidal", "elliptic")
 
@@ -79,9 +91,11 @@ def errors(
   cone: str, condim: int, *, pairs: Sequence[tuple[str, str]], count: int, seed: int = 0
 ) -> dict[tuple[str, str], list[float]]:
   """The errors of every pair in the states that remain."""
-  rng = np.random.default_rng(seed)
   own = {pair: exact(scene(cone, condim, (pair,))) for pair in pairs}
-  states = [random_state(own[pair], pair, rng) for pair in pairs for _ in range(count)]
+  states = []
+  for pair in pairs:
+    rng = np.random.default_rng([seed, PAIRS.index(pair)])
+    states += [random_state(own[pair], pair, rng) for _ in range(count)]
   everything = scene(cone, condim, tuple(pairs))
   got, velocities = ours(everything, [embedded(everything, s) for s in states])
   found: dict[tuple[str, str], list[float]] = {pair: [] for pair in pairs}
@@ -89,7 +103,8 @@ def errors(
     m = own[s.pair]
     want, noise, qvel = truth(m, s)
     at_q, at_v = coordinates(everything, s.pair)
-    if noise > _KINK or error(velocities[i, at_v], qvel) > _OTHER:
+    other = _OTHER_CURVED if is_iterative(s.pair) else _OTHER
+    if noise > _KINK or error(velocities[i, at_v], qvel) > other:
       continue
     mine = {"qpos": tangent(m, s.qpos, got["qpos"][i, at_q]), "qvel": got["qvel"][i, at_v]}
     found[s.pair].append(max(error(mine[n], want[n]) for n in want))

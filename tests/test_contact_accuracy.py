@@ -1,4 +1,4 @@
-"""The gradient through a contact of every pair of geoms is as exact as the table says."""
+"""Gradients through contacts of every pair of geoms, and by parameters, are as exact as in docs."""
 
 import sys
 
@@ -8,6 +8,7 @@ from helpers import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 import contact_accuracy
+import parameter_accuracy
 from contact_scenes import PAIRS
 
 
@@ -31,3 +32,12 @@ def test_every_pair_of_geoms_has_the_gradient_of_differences(cone, condim):
   everything = np.concatenate(list(found.values()))
   assert len(everything) > 0.8 * 10 * len(PAIRS)
   assert np.percentile(everything, 95) < 1e-2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("group", parameter_accuracy.GROUPS)
+def test_every_parameter_has_the_gradient_of_differences(group):
+  for name, errors in parameter_accuracy.errors(group, 10).items():
+    assert len(errors) >= 5, name
+    assert np.median(errors) < 1e-3, name
+    assert np.percentile(errors, 95) < 1e-2, name

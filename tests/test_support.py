@@ -249,3 +249,47 @@ def test_wrong_arguments_say_what_is_expected():
   for function in (mjx.full_m, mjx.constraint_rows, mjx.contact_force):
     with pytest.raises(ValueError, match="another model"):
       function(m, other)
+
+
+@pytest.mark.parametrize("name", ["humanoid", "throw"])
+def test_the_inertia_matrix_and_jacobians_have_the_gradient_of_differences(name, rng):
+  mj_model, data = settled(name, steps=20)
+  m, d = put(mj_model, data)
+  nv, last = mj_model.nv, mj_model.nbody - 1
+  weights = [rng.standard_normal(s).astype(np.float32) for s in ((nv, nv), (nv, 3), (nv, 3))]
+
+  def loss(q, armature):
+    model = m.replace(dof_armature=armature)
+    poses = mjx.forward(model, d.replace(qpos=q))
+    found = (mjx.full_m(model, poses), *mjx.jac_body(model, poses, last))
+    return sum(jnp.sum(w * x) for w, x in zip(weights, found, strict=True))
+
+  def loss_c(q):
+    moved, full, jacs = mujoco.MjData(mj_model), np.zeros((nv, nv)), np.zeros((2, 3, nv))
+    moved.qpos[:] = q
+    mujoco.mj_forward(mj_model, moved)
+    mujoco.mj_fullM(mj_model, moved, full)
+    mujoco.mj_jacBody(mj_model, moved, *jacs, last)
+    found = (full, *(j.T for j in jacs))
+    return sum(np.sum(w * x) for w, x in zip(weights, found, strict=True))
+
+  by_pose, by_armature = jax.jit(jax.grad(loss, (0, 1)))(d.qpos, m.dof_armature)
+  np.testing.assert_allclose(by_armature, np.diag(weights[0]), rtol=1e-6)
+  for _ in range(3):
+    sides = [data.qpos.copy() for _ in range(2)]
+    direction = rng.standard_normal(nv)
+    for x, sign in zip(sides, (1e-6, -1e-6), strict=True):
+      mujoco.mj_integratePos(mj_model, x, sign * direction, 1.0)
+    expected = (loss_c(sides[0]) - loss_c(sides[1])) / 2e-6
+    got = np.dot(by_pose, (sides[0] - sides[1]) / 2e-6)
+    assert_close(got, expected, 1e-4)  # sums of a thousand numbers of either sign
+
+
+def test_the_inertia_matrix_refuses_a_gradient_where_tendons_are_heavy():
+  mj_model, data = settled("hand", steps=1)
+  m, d = put(mj_model, data)
+  gradient = jax.grad(lambda x, m: jnp.sum(mjx.full_m(m, d.replace(cdof=x))))
+  assert np.all(np.isfinite(gradient(d.cdof, m.replace(tendon_armature=0 * m.tendon_armature))))
+  assert np.all(np.isnan(gradient(d.cdof, m)))
+  with pytest.raises(NotImplementedError, match="tendon_armature"):
+    jax.grad(lambda x: jnp.sum(mjx.full_m(m.replace(tendon_armature=x), d)))(m.tendon_armature)

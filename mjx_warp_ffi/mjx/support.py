@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax
@@ -11,8 +10,8 @@ import mujoco
 import numpy as np
 from flax import struct
 
-from mjx_warp_ffi.mjx.spec import Spec
 from mjx_warp_ffi.mjx.types import Data, Model
+from mjx_warp_ffi.mjx.warp import inertia
 from mjx_warp_ffi.mjx.warp import io as warp_io
 from mjx_warp_ffi.mjx.warp import support as backend
 from mjx_warp_ffi.mjx.warp.contact_force import contact_force as contact_forces
@@ -69,12 +68,13 @@ def full_m(m: Model, d: Data) -> jax.Array:
     d: one world, after `forward` or a stage from `com_pos` on.
 
   Returns:
-    The matrix, (nv, nv), in kg, kg m or kg m^2.
+    The matrix, (nv, nv), in kg, kg m or kg m^2. With `forward` it has a gradient with respect to
+    the state, NaN where tendons or actuators have armature.
 
   Raises:
     ValueError: for a wrong shape or dtype, or a Data of another model.
   """
-  return backend.full_m(m, d)[0] if m.nv else jnp.zeros((0, 0), jnp.float32)
+  return inertia.full_m(m, d) if m.nv else jnp.zeros((0, 0), jnp.float32)
 
 
 def mul_m(m: Model, d: Data, vec: jax.Array) -> jax.Array:
@@ -131,7 +131,7 @@ def jac(m: Model, d: Data, point: jax.Array, body_id: jax.Array) -> tuple[jax.Ar
   """
   _check_bodies(m, body_id)
   point, body = jnp.asarray(point, jnp.float32), jnp.asarray(body_id)
-  moves = jnp.asarray(_moves(m.spec))[body][..., None]
+  moves = jnp.asarray(inertia.moves(m.spec))[body][..., None]
   offset = point - d.subtree_com[jnp.asarray(m.body_rootid)[body]]
   rotation = jnp.where(moves, d.cdof[:, :3], 0.0)
   linear = jnp.where(moves, d.cdof[:, 3:], 0.0)
@@ -279,13 +279,3 @@ def _check_bodies(m: Model, body_id: Any) -> None:
     return  # an index that is too large gives the last body, as JAX's indexing does
   if np.any(np.asarray(body_id) >= m.nbody) or np.any(np.asarray(body_id) < 0):
     raise ValueError(f"body_id must be between 0 and {m.nbody - 1}, got {body_id}")
-
-
-@functools.lru_cache(maxsize=64)
-def _moves(spec: Spec) -> np.ndarray:
-  """Whether a dof moves a body, (nbody, nv)."""
-  mj_model = spec.mj_model
-  moves = mj_model.dof_bodyid[None, :] == np.arange(mj_model.nbody)[:, None]
-  for body in range(1, mj_model.nbody):  # parents come before their children
-    moves[body] |= moves[mj_model.body_parentid[body]]
-  return moves

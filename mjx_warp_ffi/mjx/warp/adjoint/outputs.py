@@ -30,7 +30,7 @@ TENDONS = ("ten_length", "ten_velocity")
 ACTUATORS = ("actuator_length", "actuator_velocity")
 REPORTS = (*BODIES, *JOINTS, *GEOMS, *SITES, *SUBTREES, *TENDONS, *ACTUATORS)
 REPORTS += (*FORCES, "actuator_force", "sensordata", "cacc", "cfrc_int", "cfrc_ext")
-REPORTS += ("energy",)
+REPORTS += ("energy", "cdof", "cinert")
 REPORTS += ("contact.dist", "contact.pos", "contact.frame")
 
 

@@ -16,6 +16,7 @@ from mujoco_warp._src.types import DisableBit
 from mjx_warp_ffi.mjx.warp.adjoint import (
   actuators,
   adhesion,
+  axes,
   contact_outputs,
   contacts,
   delays,
@@ -242,6 +243,7 @@ class StageAdjoint:
         self.contacts.record_power(self, self.rows)
     outputs.record(self)
     energy.record(self)
+    axes.record(self)
     if "sensordata" in self.cotangents:
       sensors.record(self)
 

@@ -1,0 +1,117 @@
+"""Cotangents of the motion axes of the dofs and of the inertias, both about the tree's centre."""
+
+import warp as wp
+from mujoco_warp._src.types import vec10
+
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, SLIDE, Frames, Nodes, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.outputs import record_centres
+from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import matrix, mul, rotate
+
+NAMES = ("cdof", "cinert")
+
+
+@wp.struct
+class Axes:
+  """The dofs, and the nodes of their joints."""
+
+  node: wp.array[int]
+  root: wp.array[int]  # of each dof: the body at the root of its tree
+  dof_jntid: wp.array[int]
+  jnt_type: wp.array[int]
+  jnt_dofadr: wp.array[int]
+  body_rootid: wp.array[int]
+
+
+@wp.kernel(module="unique")
+def _motion_axis(
+  axes: Axes,
+  frames: Frames,
+  nodes: Nodes,
+  com: wp.array2d[wp.vec3],
+  cdof: wp.array2d[wp.spatial_vector],
+):
+  """The velocity that a dof gives to its body, where the tree's centre of mass is."""
+  world, d = wp.tid()
+  j = axes.dof_jntid[d]
+  n = axes.node[j]
+  kind = axes.jnt_type[j]
+  k = d - axes.jnt_dofadr[j]
+  q = nodes.xquat[world, n]
+  unit = wp.vec3(1.0, 0.0, 0.0)
+  if k % 3 == 1:
+    unit = wp.vec3(0.0, 1.0, 0.0)
+  elif k % 3 == 2:
+    unit = wp.vec3(0.0, 0.0, 1.0)
+  r = com[world, axes.root[d]] - nodes.xpos[world, n]
+  ang = wp.vec3(0.0)
+  lin = wp.vec3(0.0)
+  if kind == FREE and k < 3:
+    lin = unit
+  elif kind == FREE:
+    ang = rotate(q, unit)
+    lin = wp.cross(ang, r)
+  elif kind == SLIDE:
+    lin = rotate(q, frames.jnt_axis[world % frames.jnt_axis.shape[0], j])
+  else:
+    local = frames.jnt_axis[world % frames.jnt_axis.shape[0], j]
+    if kind == BALL:
+      local = unit
+    ang = rotate(q, local)
+    arm = rotate(q, frames.jnt_pos[world % frames.jnt_pos.shape[0], j])
+    lin = wp.cross(ang, r - arm)
+  cdof[world, d] = wp.spatial_vector(ang, lin)
+
+
+@wp.kernel(module="unique")
+def _central_inertia(
+  axes: Axes,
+  tree: Tree,
+  nodes: Nodes,
+  inertia: Inertia,
+  com: wp.array2d[wp.vec3],
+  cinert: wp.array2d[vec10],
+):
+  """The inertia of a body about the tree's centre of mass, a thread per world and body."""
+  world, b = wp.tid()
+  n = tree.of_body[b]
+  q = nodes.xquat[world, n]
+  mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
+  moments = inertia.body_inertia[world % inertia.body_inertia.shape[0], b]
+  r = nodes.xpos[world, n] - com[world, axes.body_rootid[b]]
+  r = r + rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
+  turn = matrix(mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b]))
+  i = turn @ wp.diag(moments) @ wp.transpose(turn)
+  i = i + mass * (wp.dot(r, r) * wp.identity(n=3, dtype=float) - wp.outer(r, r))
+  cinert[world, b] = vec10(
+    i[0, 0],
+    i[1, 1],
+    i[2, 2],
+    i[0, 1],
+    i[0, 2],
+    i[1, 2],
+    mass * r[0],
+    mass * r[1],
+    mass * r[2],
+    mass,
+  )
+
+
+def record(step) -> None:
+  """Records the axes and inertias of a `StageAdjoint` that have a cotangent."""
+  cdof, cinert = (step.reports((name,)) for name in NAMES)
+  if not cdof and not cinert:
+    return
+  tape, m, sweep = step.tape, step.m, step.sweep
+  jnt = sweep.topology.arrays["jnt"]
+  root = step.mjm.body_rootid[step.mjm.dof_bodyid]
+  fixed = {f: getattr(m, f) for f in ("dof_jntid", "jnt_type", "jnt_dofadr", "body_rootid")}
+  axes = tape.struct(
+    Axes, node=step.constant((jnt >= 0).nonzero()[0]), root=step.constant(root), **fixed
+  )
+  com, _ = record_centres(step)
+  if cdof:
+    tape.output(_motion_axis, inputs=[axes, step.frames, sweep.nodes, com], outputs=cdof)
+  if cinert:
+    inputs = [axes, sweep.tree, sweep.nodes, step.inertia, com]
+    tape.output(_central_inertia, inputs=inputs, outputs=cinert)

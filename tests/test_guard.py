@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from ffi_helpers import run_python
 from mjx_warp_ffi.third_party.warp import cache, guard
 
 
@@ -95,3 +96,26 @@ def test_a_slot_that_is_in_use_is_released_when_it_is_free():
   again = slots.acquire("a")
   assert again is not slot
   again.lock.release()
+
+
+TILES = """
+import jax, jax.numpy as jnp, numpy as np, warp as wp
+from jax.sharding import PartitionSpec as P
+from mjx_warp_ffi.third_party import warp as ffi
+from tile_kernels import transposing
+
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("i",))
+x = jnp.arange(2 * 64 * 16 * 16, dtype=jnp.float32).reshape(2 * 64, 16, 16)
+expected = np.asarray(x)
+for call in (ffi.jax_callable(transposing, graph_mode=mode) for mode in ffi.GraphMode):
+  def often(x, call=call):
+    return jax.lax.scan(lambda x, _: (call(x)[0], None), x, length=200)[0]
+
+  f = jax.jit(jax.shard_map(often, mesh=mesh, in_specs=P("i"), out_specs=P("i")))
+  for _ in range(3):
+    np.testing.assert_array_equal(f(x), expected)  # an even number of times
+"""
+
+
+def test_kernels_with_tiles_on_two_devices_of_a_cpu_keep_out_of_each_others_memory():
+  run_python(TILES, devices=2)

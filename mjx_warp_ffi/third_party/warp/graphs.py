@@ -73,7 +73,8 @@ class Graph:
 
   def _replay_cpu(self, stream: int) -> None:
     del stream
-    runtime.replay_cpu(self._graph)
+    with guard.CPU_KERNELS:
+      runtime.replay_cpu(self._graph)
 
   def _replay_cuda(self, stream: int) -> None:
     runtime.launch_cuda(self._executable, stream)  # pyright: ignore

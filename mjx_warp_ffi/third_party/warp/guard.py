@@ -2,8 +2,11 @@
 
 Warp keeps three things per process, not per thread: the default device, the current stream of
 each CUDA device, and the graph that the CPU records. So a body that launches work needs them to
-itself, except that bodies on the CPU may overlap while the CPU is the default device anyway.
-Replaying a captured graph touches none of them and needs no guard.
+itself, except that bodies on the CPU need not wait for it while the CPU is the default device
+anyway. Replaying a captured graph touches none of them.
+
+On the CPU there is a fourth: a kernel keeps the memory of its tiles where all threads see it. Two
+kernels that run at once would use one another's, so that whatever runs kernels there takes turns.
 """
 
 import contextlib
@@ -70,8 +73,23 @@ class SharedLock:
         self.changed.notify_all()
 
 
+class _OnCpu:
+  """Lets a body launch on the CPU, which is the default device."""
+
+  def __enter__(self) -> None:
+    _bodies.shared.__enter__()
+    CPU_KERNELS.acquire()
+
+  def __exit__(self, *exception: object) -> None:
+    CPU_KERNELS.release()
+    _bodies.shared.__exit__(*exception)
+
+
 _bodies = SharedLock()
+_on_cpu = _OnCpu()
 _NOTHING = contextlib.nullcontext()
+CPU_KERNELS = threading.Lock()
+"""Held by whatever runs kernels on the CPU; the last lock that is taken."""
 
 
 def body(
@@ -86,19 +104,19 @@ def body(
     waits: Whether the body may wait for the device.
   """
   if not alone and device.is_cpu and runtime.default_device().is_cpu:
-    return _bodies.shared
+    return _on_cpu
   return _alone(device, stream, waits=alone or waits)
 
 
 def launching(platform: str) -> AbstractContextManager:
-  """Keeps launches on the CPU, with their device given, out of a capture in another thread."""
-  return _bodies.shared if platform == "cpu" else _NOTHING
+  """Keeps launches on the CPU, with their device given, away from other kernels and captures."""
+  return _on_cpu if platform == "cpu" else _NOTHING
 
 
 @contextlib.contextmanager
 def _alone(device: wp.Device, stream: int, *, waits: bool) -> Iterator[None]:
   if device.is_cpu:
-    with _bodies.exclusive(), runtime.quiet(), wp.ScopedDevice(device):
+    with _bodies.exclusive(), CPU_KERNELS, runtime.quiet(), wp.ScopedDevice(device):
       yield
     return
   if waits:
@@ -114,7 +132,8 @@ def _alone(device: wp.Device, stream: int, *, waits: bool) -> Iterator[None]:
 @contextlib.contextmanager
 def building(device: wp.Device) -> Iterator[None]:
   """Makes a device current while buffers are made, alone, and waits until they are filled."""
-  with _bodies.exclusive(), runtime.quiet(), wp.ScopedDevice(device):
+  kernels = CPU_KERNELS if device.is_cpu else _NOTHING
+  with _bodies.exclusive(), kernels, runtime.quiet(), wp.ScopedDevice(device):
     yield
     if device.is_cuda:  # they are filled on Warp's stream and used on XLA's
       wp.synchronize_stream(device.stream)
@@ -124,7 +143,8 @@ def building(device: wp.Device) -> Iterator[None]:
 def recording(device: wp.Device, stream: wp.Stream | None) -> Iterator[None]:
   """As `body`, for a capture: alone, on a private stream of a CUDA device."""
   scope = wp.ScopedDevice(device) if stream is None else wp.ScopedStream(stream, sync_enter=False)
-  with _bodies.exclusive(), runtime.quiet(), scope:
+  kernels = CPU_KERNELS if device.is_cpu else _NOTHING
+  with _bodies.exclusive(), kernels, runtime.quiet(), scope:
     yield
 
 

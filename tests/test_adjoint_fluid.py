@@ -20,6 +20,22 @@ def test_forces_of_a_fluid_have_the_gradient_of_differences(integrator):
   case.check(SMOOTH)
 
 
+def test_boxes_of_inertia_have_the_gradient_of_differences_with_implicit():
+  text = models.FLUID.replace('fluidshape="ellipsoid"', "").replace(
+    'fluidcoef=".6 .3 1.4 .9 1.1"', ""
+  )
+  m = load(text, integrator=mujoco.mjtIntegrator.mjINT_IMPLICIT)
+  case = Case(m, random_states(m), wrt=FLUID + SHAPES[:3])
+  case.adjoint.launch()
+  case.check(SMOOTH)
+
+
+def test_fluid_shapes_are_refused_with_implicit():
+  m = load(models.FLUID, integrator=mujoco.mjtIntegrator.mjINT_IMPLICIT)
+  with pytest.raises(NotImplementedError, match="IMPLICIT with fluid shapes"):
+    Case(m, random_states(m))
+
+
 def test_a_body_at_rest_in_a_fluid_has_a_gradient():
   m = load(models.FLUID)
   m.opt.wind[:] = 0

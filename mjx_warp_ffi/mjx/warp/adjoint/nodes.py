@@ -15,7 +15,14 @@ import mujoco
 import numpy as np
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import mul, point_acceleration, rotate, unit_at, vec_at
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
+  mul,
+  point_acceleration,
+  point_velocity,
+  rotate,
+  unit_at,
+  vec_at,
+)
 from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape
 
 NONE = -1
@@ -113,6 +120,8 @@ class Nodes:
   vel: wp.array2d[wp.spatial_vector]
   acc: wp.array2d[wp.spatial_vector]
   fields: wp.array3d[wp.spatial_vector]  # (nfield, nworld, nnode)
+  # the derivative of `acc` by the velocity along qacc - z, of the implicit integrator
+  polar: wp.array2d[wp.spatial_vector]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -247,8 +256,35 @@ def placed(tree: Tree, frames: Frames, state: State, world: int, n: int, xk: wp.
   return x, wp.normalize(q), axis, arm
 
 
+@wp.func
+def turned(
+  f: wp.spatial_vector,
+  v: wp.spatial_vector,
+  u: wp.spatial_vector,
+  r: wp.vec3,
+  arm: wp.vec3,
+  tv: wp.spatial_vector,
+  tu: wp.spatial_vector,
+) -> wp.spatial_vector:
+  """The derivative of a node's acceleration by the velocity, from that of its parent, f.
+
+  v and u are the parent's fields of the velocity and of the direction, tv and tu the joint's.
+  """
+  om = wp.spatial_top(v)
+  omu = wp.spatial_top(u)
+  rel = wp.spatial_top(tv)
+  relu = wp.spatial_top(tu)
+  about = wp.cross(rel, arm)
+  aboutu = wp.cross(relu, arm)
+  lin = point_velocity(f, r) + wp.cross(om, wp.cross(omu, r)) + wp.cross(omu, wp.cross(om, r))
+  lin = lin + wp.cross(rel, aboutu) + wp.cross(relu, about)
+  lin = lin + 2.0 * wp.cross(om, aboutu + wp.spatial_bottom(tu))
+  lin = lin + 2.0 * wp.cross(omu, about + wp.spatial_bottom(tv))
+  return wp.spatial_vector(wp.spatial_top(f) + wp.cross(om, relu) + wp.cross(omu, rel), lin)
+
+
 @functools.cache
-def sweep_kernel(nfield: int) -> wp.Kernel:
+def sweep_kernel(fields: Fields, *, polar: bool) -> wp.Kernel:
   """One level of the tree, a thread per world and node; the parents' values are there already."""
 
   @wp.kernel(module="unique")
@@ -273,9 +309,14 @@ def sweep_kernel(nfield: int) -> wp.Kernel:
     fv = out.vel[world, k]
     tv = twist(kind, axis, q, state.qvel, world, d)
     out.vel[world, n] = moved(fv, r, arm, tv)
-    for f in range(wp.static(nfield)):
+    for f in range(wp.static(fields.count)):
       t = twist(kind, axis, q, coords[f], world, d)
       out.fields[f, world, n] = moved(out.fields[f, world, k], r, arm, t)
+    if wp.static(polar):
+      tu = twist(kind, axis, q, coords[wp.static(fields.a)], world, d)
+      tu = tu - twist(kind, axis, q, coords[wp.static(fields.z)], world, d)
+      fu = out.fields[wp.static(fields.a), world, k] - out.fields[wp.static(fields.z), world, k]
+      out.polar[world, n] = turned(out.polar[world, k], fv, fu, r, arm, tv, tu)
     om = wp.spatial_top(fv)
     rel = wp.spatial_top(tv)
     about = wp.cross(rel, arm)
@@ -300,6 +341,7 @@ class Sweep:
     state: the `State` of the workspace.
     fields: which frozen velocities are carried.
     track: whether these get a gradient.
+    polar: whether the derivative of the acceleration by the velocity is carried.
   """
 
   def __init__(
@@ -311,6 +353,7 @@ class Sweep:
     state: State,
     fields: Fields,
     track: bool = False,
+    polar: bool = False,
   ):
     """See the class."""
     self.topology = top = topology(mjm)
@@ -328,12 +371,13 @@ class Sweep:
       vel=tape.array(top.count, dtype=wp.spatial_vector),
       acc=tape.array(top.count, dtype=wp.spatial_vector),
       fields=tape.stack(fields.count, top.count, dtype=wp.spatial_vector),
+      polar=tape.array(top.count if polar else 1, dtype=wp.spatial_vector),
     )
     identity = wp.quat(1.0, 0.0, 0.0, 0.0)  # of the world, which no launch writes
     self.arrays["xquat"].fill_(identity)
     self.nodes = tape.struct(Nodes, **self.arrays)
     self.carried = Carried(self.nodes, self.coords, fields.count)
-    kernel = sweep_kernel(fields.count)
+    kernel = sweep_kernel(fields, polar=polar)
     for level in top.levels:
       nodes = wp.array(level, dtype=int, device=tape.device)
       inputs = [self.tree, nodes, frames, state, self.coords, self.nodes]

@@ -107,6 +107,40 @@ def gyroscopic_kernel(fields: Fields, *, discrete: bool) -> wp.Kernel:
   return gyroscopic_power
 
 
+@functools.cache
+def bias_kernel(fields: Fields) -> wp.Kernel:
+  """The implicit change of centrifugal and Coriolis forces, a thread per world and body."""
+
+  @wp.kernel(module="unique")
+  def bias_power(
+    tree: Tree,
+    nodes: Nodes,
+    inertia: Inertia,
+    timestep: wp.array[float],
+    power: wp.array2d[float],
+  ):
+    world, it = wp.tid()
+    b = it + 1
+    n = tree.of_body[b]
+    q = nodes.xquat[world, n]
+    mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
+    moments = inertia.body_inertia[world % inertia.body_inertia.shape[0], b]
+    c = rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
+    qi = mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
+    fu = nodes.fields[wp.static(fields.a), world, n] - nodes.fields[wp.static(fields.z), world, n]
+    fy = nodes.fields[wp.static(fields.y), world, n]
+    polar = nodes.polar[world, n]
+    om = wp.spatial_top(nodes.vel[world, n])
+    force, torque = _gyroscopic(om, wp.spatial_top(fu), c, qi, moments)
+    force = force + point_velocity(polar, c)
+    torque = torque + wp.cw_mul(moments, unrotate(qi, wp.spatial_top(polar)))
+    p = mass * wp.dot(force, point_velocity(fy, c))
+    p = p + wp.dot(torque, unrotate(qi, wp.spatial_top(fy)))
+    power[world, it] = -timestep[world % timestep.shape[0]] * p
+
+  return bias_power
+
+
 @wp.func
 def _inertia(
   f0: wp.spatial_vector,
@@ -261,7 +295,10 @@ def record(step) -> None:
   kernel = body_kernel(step.fields, gravity=not flags & DisableBit.GRAVITY, gravcomp=passive)
   inputs = [step.sweep.tree, step.sweep.nodes, inertia, x["xfrc_applied"]]
   tape.power(kernel, (tape.nworld, m.nbody - 1), inputs=inputs)
-  if (step.implicitfast or step.discrete) and m.body_freeadr.size:
+  if step.implicit_bias:
+    inputs = [step.sweep.tree, step.sweep.nodes, inertia, step.leaf("opt.timestep")]
+    tape.power(bias_kernel(step.fields), (tape.nworld, m.nbody - 1), inputs=inputs)
+  elif (step.implicitfast or step.discrete) and m.body_freeadr.size:
     decoupled = step.newton.decoupled.qacc if step.discrete else step.d.qacc
     inputs = [step.sweep.tree, step.sweep.nodes, inertia, step.leaf("opt.timestep"), decoupled]
     kernel = gyroscopic_kernel(step.fields, discrete=step.discrete)

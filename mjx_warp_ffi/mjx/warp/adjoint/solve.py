@@ -31,8 +31,15 @@ def has_second_solve(m: mjw.Model) -> bool:
   return implicit_damping(m) or implicitfast(m)
 
 
+def implicit(m: mjw.Model) -> bool:
+  """Whether the velocity derivative of the bias is integrated implicitly too."""
+  return m.opt.integrator == IntegratorType.IMPLICIT
+
+
 def implicitfast(m: mjw.Model) -> bool:
   """Whether velocity derivatives of passive and actuator forces are integrated implicitly."""
+  if implicit(m):
+    return True
   off = DisableBit.ACTUATION | DisableBit.SPRING | DisableBit.DAMPER
   return m.opt.integrator == IntegratorType.IMPLICITFAST and (m.opt.disableflags & off) != off
 
@@ -63,7 +70,11 @@ class Implicit:
   def __init__(self, m: mjw.Model, d: mjw.Data):
     """See the class."""
     self.m, self.d = m, d
-    self.fast = implicitfast(m)
+    self.fast, self._whole = implicitfast(m), implicit(m)
+    if self._whole:
+      self._general = wp.zeros_like(d.qLU)  # Q, which is not symmetric
+      self._scratch = wp.zeros_like(d.qLU)
+      self._dense = wp.zeros((d.nworld, m.nv, m.nv), dtype=float)
     free = self.fast and m.body_freeadr.size and m.has_fluid
     self._probed = free_body.Probed(m, d) if free else None
     self._slope = wp.zeros((d.nworld, m.nv), dtype=float)
@@ -73,11 +84,17 @@ class Implicit:
 
   def prepare(self, ma: wp.array, out: wp.array) -> None:
     """Factors Q and writes a' for M a."""
+    m, d = self.m, self.d
+    if self._whole:
+      forward.implicit_qlu(m, d, self._general)
+      wp.copy(self._scratch, self._general)
+      smooth.factor_solve_lu(m, d, self._scratch, out, ma)
+      forward.implicit_free_body(m, d, ma, out, solve=True)
+      return
     if self.fast:
       self._assemble_fast()
     else:
       self._assemble_damping()
-    m, d = self.m, self.d
     smooth.factor_solve_i(m, d, self._matrix, self._factor, self._diagonal, out, ma)
     if self.fast and m.body_freeadr.size:
       forward.implicit_free_body(m, d, ma, out, solve=True)
@@ -104,7 +121,11 @@ class Implicit:
   def solve_transposed(self, g: wp.array, out: wp.array) -> None:
     """Writes Q^-T g."""
     m, d = self.m, self.d
-    smooth.solve_LD(m, d, self._factor, self._diagonal, out, g)
+    if self._whole:
+      inputs = [m.D_rownnz, m.D_rowadr, m.D_colind, self._general, g]
+      wp.launch(_solve_dense, d.nworld, inputs=inputs, outputs=[self._dense, out])
+    else:
+      smooth.solve_LD(m, d, self._factor, self._diagonal, out, g)
     if self._probed:
       self._probed.solve_transposed(g, out)
     elif self.fast and m.body_freeadr.size:
@@ -232,3 +253,38 @@ def _negate_where(same: wp.array[bool], x: wp.array2d[float], out: wp.array2d[fl
   world, i = wp.tid()
   if not same[world]:
     out[world, i] = -x[world, i]
+
+
+@wp.kernel(enable_backward=False)
+def _solve_dense(
+  rownnz: wp.array[int],
+  rowadr: wp.array[int],
+  colind: wp.array[int],
+  matrix: wp.array2d[float],
+  g: wp.array2d[float],
+  a: wp.array3d[float],
+  out: wp.array2d[float],
+):
+  """Solves with the transpose of a matrix, whose symmetric part is positive; a thread a world."""
+  world = wp.tid()
+  n = out.shape[1]
+  for i in range(n):
+    out[world, i] = g[world, i]
+    for j in range(n):
+      a[world, i, j] = 0.0
+  for i in range(n):
+    for k in range(rowadr[i], rowadr[i] + rownnz[i]):
+      a[world, colind[k], i] = matrix[world, k]
+  for k in range(n):
+    for i in range(k + 1, n):
+      if a[world, i, k] != 0.0:
+        ratio = a[world, i, k] / a[world, k, k]
+        for j in range(k, n):
+          a[world, i, j] -= ratio * a[world, k, j]
+        out[world, i] -= ratio * out[world, k]
+  for k in range(n):
+    i = n - 1 - k
+    x = out[world, i]
+    for j in range(i + 1, n):
+      x -= a[world, i, j] * out[world, j]
+    out[world, i] = x / a[world, i, i]

@@ -117,6 +117,7 @@ class StageAdjoint:
     self._has_welds = has_rows and m.eq_connect_adr.size + m.eq_wld_adr.size > 0
     second = self.integrate and solve.has_second_solve(m)
     self.implicitfast = second and solve.implicitfast(m)
+    self.implicit_bias = second and solve.implicit(m)
     self.discrete = solve.discrete(m)
     if self.discrete and d.njmax == 0:
       supported.refuse(["integrator DISCRETE without room for constraint rows (njmax=0)"])
@@ -210,7 +211,13 @@ class StageAdjoint:
       mocap_quat=x["mocap_quat"],
     )
     self.sweep = nodes.Sweep(
-      self.mjm, tape, frames=frames, state=self.state, fields=self.fields, track=self._row_forces
+      self.mjm,
+      tape,
+      frames=frames,
+      state=self.state,
+      fields=self.fields,
+      track=self._row_forces,
+      polar=self.implicit_bias,
     )
     self._make_structs()
     self._record_early()

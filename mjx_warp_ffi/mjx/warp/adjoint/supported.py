@@ -49,7 +49,7 @@ PARAMETERS = frozenset(
 Words = dict[str, list[int]]  # model fields, and the places of floats in one row of each
 
 _MESSAGE = "no analytic gradient for: {}. Differences have one: gradient='fd'"
-_REFUSED = (IntegratorType.IMPLICIT,)
+_IMPLICIT = (IntegratorType.IMPLICIT, IntegratorType.IMPLICITFAST)
 
 
 # What MJWarp keeps of a parameter, where that is another function of it.
@@ -99,11 +99,12 @@ def refuse(found: list[str]) -> None:
     raise NotImplementedError(_MESSAGE.format(", ".join(found)))
 
 
+def _name(m: mjw.Model) -> str:
+  return IntegratorType(m.opt.integrator).name.lower()
+
+
 def _features(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   """Names of the features of a model that have no rule."""
-  integrator = IntegratorType(m.opt.integrator)
-  if integrator in _REFUSED:
-    yield f"integrator {integrator.name}"
   if m.opt.enableflags & EnableBit.SLEEP:
     yield "sleeping"
   if m.opt.noslip_iterations > 0:
@@ -115,6 +116,10 @@ def _features(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
       yield name
   if m.nhistory and m.opt.integrator == IntegratorType.RK4:
     yield "RK4 with delays"
+  shaped = m.has_fluid and m.body_fluid_ellipsoid_adr.size > 0
+  if shaped and m.opt.integrator == IntegratorType.IMPLICIT:
+    # MJWarp takes one half of a matrix for both, which is not symmetric
+    yield "integrator IMPLICIT with fluid shapes"
   if m.has_fluid and m.opt.integrator == IntegratorType.DISCRETE:
     yield "fluid (density, viscosity, wind) with the integrator discrete"
   compensated = mjm.jnt_actgravcomp != 0
@@ -125,14 +130,14 @@ def _features(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   yield from _actuation(mjm, m)
   yield from (name for name, words in _conditional(mjm, m) if _acts(mjm, words))
   off = m.opt.disableflags & (DisableBit.ACTUATION | DisableBit.DAMPER)
-  if m.opt.integrator == IntegratorType.IMPLICITFAST and off not in (
+  if m.opt.integrator in _IMPLICIT and off not in (
     0,
     DisableBit.ACTUATION | DisableBit.DAMPER,
   ):
-    yield "implicitfast with only one of actuation and damper disabled"
+    yield f"{_name(m)} with only one of actuation and damper disabled"
   off = m.opt.disableflags & passive == passive
-  if m.opt.integrator == IntegratorType.IMPLICITFAST and m.has_fluid and off:
-    yield "implicitfast with fluid and passive forces off"
+  if m.opt.integrator in _IMPLICIT and m.has_fluid and off:
+    yield f"{_name(m)} with fluid and passive forces off"
   if m.flg_adhesion or m.flg_surfacevel:
     yield "adhesion or surface velocity of geoms"
   if any(getattr(m.callback, f) for f in ("control", "act_dyn", "act_gain", "act_bias")):
@@ -168,8 +173,8 @@ def _actuation(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   affine = (gain == GainType.AFFINE) | (gain == GainType.MUSCLE)
   misread = affine & (m.actuator_actadr.numpy() < 0)
   misread &= m.actuator_ctrladr.numpy() != np.arange(m.nactuator)
-  if m.opt.integrator == IntegratorType.IMPLICITFAST and np.any(misread):
-    yield "implicitfast with gains of AFFINE or MUSCLE after actuators with no or several controls"
+  if m.opt.integrator in _IMPLICIT and np.any(misread):
+    yield f"{_name(m)} with gains of AFFINE or MUSCLE after actuators with no or several controls"
 
 
 def _on_tendon(m: mjw.Model, t: int) -> list[int]:
@@ -219,16 +224,16 @@ def _moving(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, np.ndarray
 
 def _misplaced(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, Words]]:
   """Forces of which implicitfast takes only a part, because M has no place for the rest."""
-  if m.opt.integrator != IntegratorType.IMPLICITFAST:
+  if m.opt.integrator not in _IMPLICIT:
     return
   place = m.M_elemid.numpy() >= 0
   place |= place.T
   free = np.isin(mjm.dof_bodyid, m.body_freeadr.numpy())
   for name, dofs, words in _moving(mjm, m):
     if np.any(free[dofs]):
-      yield f"implicitfast with {name} on a free body", words
+      yield f"{_name(m)} with {name} on a free body", words
     elif not np.all(place[np.ix_(dofs, dofs)]):
-      yield f"implicitfast with {name} across branches of the tree", words
+      yield f"{_name(m)} with {name} across branches of the tree", words
 
 
 def _conditional(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, Words]]:

@@ -52,7 +52,7 @@ def main(iterations: int = 60) -> tuple[float, float]:
     return -x[-1] + 5 * tilt + 5 * sway + 1e-2 * jnp.mean(gait**2), x[-1]
 
   lift = np.where(TROT[:, None] == 1, 0.4, -0.4) * [0, 0.5, -1]  # hip, thigh and shin
-  gait = jnp.zeros((3, m.nu), jnp.float32).at[1].set(lift.ravel())
+  gait = jnp.zeros((3, m.nu), jnp.float32).at[1].set(lift.ravel().astype(np.float32))
   adam = optax.adam(optax.cosine_decay_schedule(0.05, iterations))
   optimizer = optax.chain(optax.clip_by_global_norm(1.0), adam)
 

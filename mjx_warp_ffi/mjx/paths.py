@@ -70,7 +70,7 @@ def tendons(at: Rest) -> tuple[jax.Array, jax.Array]:
     for i in range(mj.tendon_adr[tendon], mj.tendon_adr[tendon] + mj.tendon_num[tendon]):
       if mj.wrap_type[i] == WrapType.JOINT:
         coef[tendon, mj.wrap_objid[i]] += mj.wrap_prm[i]
-  length = coef @ at.leaves["qpos0"][mj.jnt_qposadr]
+  length = jnp.asarray(coef) @ at.leaves["qpos0"][mj.jnt_qposadr]
   rate = jnp.zeros((mj.ntendon, mj.nv), jnp.float32).at[:, mj.jnt_dofadr].set(coef)
   pieces = _pieces(mj)
   for bent in (False, True):

@@ -61,7 +61,7 @@ class _Model:
 
 
 def _masses(m: _Model) -> Leaves:
-  return {"body_subtreemass": constants.subtrees(m.mj) @ m.leaves["body_mass"]}
+  return {"body_subtreemass": jnp.asarray(constants.subtrees(m.mj)) @ m.leaves["body_mass"]}
 
 
 def _weights(m: _Model) -> Leaves:

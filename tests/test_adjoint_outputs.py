@@ -74,6 +74,19 @@ def test_touch_and_force_sensors_feel_contacts(cone):
   check(text, settled_states, tolerance=STIFF, outputs=outputs, wrt=wrt, cone=int(cone))
 
 
+@pytest.mark.parametrize("outputs", [("cfrc_int",), ("sensordata",)])
+def test_each_output_of_rows_has_its_gradient_without_the_others(outputs):
+  """Contacts and a limit in one model, of which one output sees the former, one the latter."""
+  text = models.CONTACTS.format(condim=3).replace(
+    '<joint axis="0 1 0" damping=".2"/>',
+    '<joint name="j" axis="0 1 0" damping=".2" range="10 50" limited="true"/>',
+  )
+  assert 'name="j"' in text
+  text = with_sensors(text, '<jointlimitfrc joint="j"/>')
+  # of a free body that is what is left of forces that cancel, stiffer than float32 can tell
+  check(text, settled_states, tolerance=10 * STIFF, outputs=outputs)
+
+
 def test_sensors_of_limits_have_the_gradient_of_differences():
   sensors = [f'<jointlimit{x} joint="{j}"/>' for x in ("pos", "vel", "frc") for j in ("ball", "h1")]
   sensors += [f'<tendonlimit{x} tendon="ft"/><tendonlimit{x} tendon="sp"/>' for x in ("pos", "frc")]

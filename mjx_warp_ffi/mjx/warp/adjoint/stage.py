@@ -271,7 +271,7 @@ class StageAdjoint:
     """Records the geometry of the contacts, once."""
     if self.contacts is None:
       self.contacts = contacts.Recorded(self)
-      if contact_outputs.of_geometry(self) or contact_outputs.of_forces(self):
+      if contact_outputs.of_geometry(self) or self._row_forces:
         self.collector = contact_outputs.Collector(self)
         contact_outputs.record_geometry(self)
 

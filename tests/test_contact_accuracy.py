@@ -27,7 +27,7 @@ def test_curved_geoms_that_epa_only_approximates_have_the_gradient_of_the_exact_
 def test_every_pair_of_geoms_has_the_gradient_of_differences(cone, condim):
   found = contact_accuracy.errors(cone, condim, pairs=PAIRS, count=10)
   for pair, errors in found.items():
-    assert len(errors) >= 4, pair
+    assert len(errors) >= 3, pair
     assert np.median(errors) < 1e-3, pair
   everything = np.concatenate(list(found.values()))
   assert len(everything) > 0.8 * 10 * len(PAIRS)

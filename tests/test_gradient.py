@@ -265,3 +265,12 @@ def test_a_sensor_without_a_rule_spoils_the_gradient_only_where_it_is_used():
   assert mjx.gradient_report() == ()
   assert np.all(np.isnan(jax.block_until_ready(jax.grad(loss)(d.qvel, 0))))
   assert mjx.gradient_report(clear=True) == ("sensordata",)
+
+
+def test_disabled_sensors_have_a_gradient_of_zero():
+  mj_model = mujoco.MjModel.from_xml_path(str(helpers.model_path("hopper")))
+  mj_model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_SENSOR
+  m = mjx.put_model(mj_model)
+  d = make(m)
+  gradient = jax.grad(lambda v: jnp.sum(mjx.step(m, d.replace(qvel=v)).sensordata))(d.qvel)
+  np.testing.assert_array_equal(gradient, np.zeros(m.nv))

@@ -3,7 +3,7 @@
 import mujoco
 import mujoco_warp as mjw
 import warp as wp
-from mujoco_warp._src.types import IntegratorType
+from mujoco_warp._src.types import DisableBit, IntegratorType
 
 from mjx_warp_ffi.mjx.warp.adjoint import delays, runge_kutta, sensor_rules, supported
 from mjx_warp_ffi.mjx.warp.adjoint.guard import Guard
@@ -61,23 +61,26 @@ class StepAdjoint:
     without = runge_kutta.refused(m, outputs) if several else []
     if without:
       raise NotImplementedError(f"no gradient from {', '.join(without)} of a step of RK4")
+    off = bool(m.opt.disableflags & DisableBit.SENSOR)  # they read zero, whatever the state
     self.stage = StageAdjoint(
       mjm,
       m,
       d=d,
       wrt=wrt,
-      outputs=outputs,
+      outputs=tuple(n for n in outputs if not (off and n == "sensordata")),
       integrate=integrate and not several,
       polish=polish,
       world_fastest=world_fastest,
     )
     self._adjoint = runge_kutta.RungeKuttaAdjoint(m, self.stage) if several else self.stage
-    self.cotangents = self._adjoint.cotangents
+    self.cotangents = dict(self._adjoint.cotangents)
+    if off and "sensordata" in outputs:
+      self.cotangents["sensordata"] = wp.zeros_like(d.sensordata)
     self.gradients = self._adjoint.gradients
     self._device = d.qpos.device
     with wp.ScopedDevice(self._device):
       guarded = supported.guarded(mjm, m)
-      if "sensordata" in outputs:
+      if "sensordata" in outputs and not off:
         columns = sum(sensor_rules.unruled(mjm, m.opt.integrator).values(), [])
         guarded += [(self.cotangents["sensordata"], columns)] if columns else []
       sampled = delays.of_sensors(mjm)

@@ -99,3 +99,9 @@ def test_a_model_without_an_analytic_gradient_is_told_of_the_option(capsys, monk
   monkeypatch.setattr(grad_check, "check_inputs", refuse)
   assert grad_check.main(["cartpole", "--states", "1", "--warmup", "0"]) == 2
   assert "sleeping (here: --gradient fd)" in capsys.readouterr().err
+
+
+def test_a_model_in_which_nothing_moves_is_refused(tmp_path, capsys):
+  (tmp_path / "a.xml").write_text("<mujoco/>", encoding="utf-8")
+  assert grad_check.main([str(tmp_path / "a.xml")]) == 2
+  assert "no degree of freedom" in capsys.readouterr().err

@@ -116,7 +116,13 @@ def make_states(
 
 
 def make_check(mj_model: mujoco.MjModel, args: argparse.Namespace) -> Check:
-  """The check that the arguments ask for."""
+  """The check that the arguments ask for.
+
+  Raises:
+    ToolError: nothing moves in the model.
+  """
+  if not mj_model.nv:
+    raise common.ToolError("the model has no degree of freedom, so nothing to differentiate")
   converged = copy.copy(mj_model)
   converged.opt.tolerance = 0
   converged.opt.iterations = max(mj_model.opt.iterations, 100)

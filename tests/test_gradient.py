@@ -142,6 +142,14 @@ def test_time_and_untouched_inputs_have_exact_gradients():
   np.testing.assert_array_equal(zero, np.zeros(m.nv))
 
 
+def test_the_warm_start_after_a_step_of_rk4_is_refused():
+  m = mujoco.MjModel.from_xml_path(str(helpers.model_path("double_pendulum")))
+  m.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4
+  model, d = mjx.put_model(m), mjx.make_data(m)
+  with pytest.raises(NotImplementedError, match="no analytic gradient from qacc_warmstart"):
+    jax.grad(lambda q: jnp.sum(mjx.step(model, d.replace(qpos=q)).qacc_warmstart))(d.qpos)
+
+
 def test_a_parameter_shared_by_worlds_gets_the_sum_over_them():
   m = model()
   batch = jax.tree.map(lambda *x: jnp.stack(x), *[make(m, seed) for seed in range(3)])

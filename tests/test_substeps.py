@@ -91,8 +91,8 @@ def test_their_gradient_is_that_of_the_steps(options):
 def test_a_result_without_a_rule_is_refused_by_name():
   m, d = _moving("hopper", nworld=1)
   d = jax.tree.map(lambda x: x[0], d)
-  with pytest.raises(NotImplementedError, match="no analytic gradient from cinert"):
-    jax.grad(lambda v: jnp.sum(_at_once(m, d.replace(qvel=v)).cinert))(d.qvel)
+  with pytest.raises(NotImplementedError, match="no analytic gradient from qacc_smooth"):
+    jax.grad(lambda v: jnp.sum(_at_once(m, d.replace(qvel=v)).qacc_smooth))(d.qvel)
 
 
 def test_a_model_put_without_gradient_says_so():

@@ -12,8 +12,9 @@ from mjx_warp_ffi.mjx.warp import batching, ffi, fields
 from mjx_warp_ffi.mjx.warp import support_kernels as kernels
 from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import FORCE
 from mjx_warp_ffi.mjx.warp.ffi import Array, Inputs
+from mjx_warp_ffi.mjx.warp.reverse import reverse_only
 from mjx_warp_ffi.mjx.warp.stages import SOLVE, chain
-from mjx_warp_ffi.mjx.warp.vjp import differentiable_results, reverse_only
+from mjx_warp_ffi.mjx.warp.vjp import differentiable_results
 from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
 
 _FRAME = "contact.frame"

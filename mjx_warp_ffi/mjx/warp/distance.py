@@ -20,8 +20,8 @@ from mjx_warp_ffi.mjx.warp import support_kernels as kernels
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry import ContactGeometry
 from mjx_warp_ffi.mjx.warp.computed import Computed
 from mjx_warp_ffi.mjx.warp.ffi import Array
+from mjx_warp_ffi.mjx.warp.reverse import reverse_only
 from mjx_warp_ffi.mjx.warp.types import DisableBit, EnableBit
-from mjx_warp_ffi.mjx.warp.vjp import reverse_only
 from mjx_warp_ffi.mjx.warp.workspace import Workspace
 
 Pairs = tuple[tuple[int, int], ...]

@@ -18,7 +18,7 @@ from mjx_warp_ffi.mjx.spec import Spec
 from mjx_warp_ffi.mjx.types import Data, Model
 from mjx_warp_ffi.mjx.warp import ffi
 from mjx_warp_ffi.mjx.warp import support as backend
-from mjx_warp_ffi.mjx.warp.vjp import reverse_once, reverse_only
+from mjx_warp_ffi.mjx.warp.reverse import reverse_once, reverse_only
 
 _EXACT = jax.lax.Precision.HIGHEST
 _UNRULED = ("tendon_armature", "actuator_armature")

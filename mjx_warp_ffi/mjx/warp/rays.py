@@ -20,9 +20,9 @@ from mjx_warp_ffi.mjx.types import Data, Model
 from mjx_warp_ffi.mjx.warp import ffi
 from mjx_warp_ffi.mjx.warp.computed import Computed
 from mjx_warp_ffi.mjx.warp.ffi import Array
+from mjx_warp_ffi.mjx.warp.reverse import reverse_once, reverse_only
 from mjx_warp_ffi.mjx.warp.terrain import poses
 from mjx_warp_ffi.mjx.warp.types import GeomType
-from mjx_warp_ffi.mjx.warp.vjp import reverse_once, reverse_only
 from mjx_warp_ffi.mjx.warp.workspace import Workspace
 
 

@@ -1,0 +1,238 @@
+"""The analytic derivative of a staged function: one call of the adjoint step.
+
+The call stages in the inputs of a step and the solved acceleration, recomputes what the solver
+started from, and runs the adjoint, all in one graph.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import warp as wp
+
+from mjx_warp_ffi.mjx.types import Model
+from mjx_warp_ffi.mjx.warp import batching, fields, report
+from mjx_warp_ffi.mjx.warp.adjoint import sensor_rules, supported
+from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import FORCE
+from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, RATES, REPORTS, STATE, StepAdjoint
+from mjx_warp_ffi.mjx.warp.ffi import Inputs, digest
+from mjx_warp_ffi.mjx.warp.reverse import reverse_once
+from mjx_warp_ffi.mjx.warp.types import IntegratorType
+from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
+from mjx_warp_ffi.third_party.warp import runtime
+from mjx_warp_ffi.third_party.warp.program import Program, jax_program
+
+Results = dict[str, jax.Array]
+
+_ALTERNATIVE = "mjx.put_model(m, gradient='fd') differentiates everything by central differences"
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+  """What one backward call takes and gives, known when it is traced.
+
+  Attributes:
+    name: name of the function.
+    integrate: whether the function is a step, or the forward dynamics.
+    leaves: model leaves that all worlds may share.
+    parameters: model leaves that get a gradient.
+    inputs: Data fields that are passed.
+    cotangents: outputs that have a cotangent with a rule.
+    unruled: outputs that have a cotangent without a rule, known to be zero or not only when run.
+  """
+
+  name: str
+  integrate: bool
+  leaves: tuple[str, ...]
+  parameters: tuple[str, ...]
+  inputs: tuple[str, ...]
+  cotangents: tuple[str, ...]
+  unruled: tuple[str, ...]
+
+  @property
+  def gradients(self) -> tuple[str, ...]:
+    """Names of the gradients that come back."""
+    return (*(n for n in STATE if n in self.inputs), *self.parameters)
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Analytic:
+  """The adjoint step.
+
+  Attributes:
+    wanted: what the backward call takes and gives.
+  """
+
+  wanted: Wanted
+
+  @property
+  def parameters(self) -> tuple[str, ...]:
+    """Model leaves that get a gradient."""
+    return self.wanted.parameters
+
+  def gradients(
+    self, m: Model, inputs: Inputs, *, qacc: jax.Array, cotangents: Results, in_loop: bool
+  ) -> Results:
+    """The gradients by name.
+
+    Raises:
+      NotImplementedError: outside a loop, for the cotangent of a result without a rule.
+    """
+    given = dict(cotangents)
+    # this is the acceleration of the step; after one of RK4 that of its last stage, without a rule
+    if "qacc_warmstart" in given and m.opt.integrator != IntegratorType.RK4:
+      warmstart = given.pop("qacc_warmstart")
+      given["qacc"] = given["qacc"] + warmstart if "qacc" in given else warmstart
+    if not in_loop:
+      check_outputs(given, integrate=self.wanted.integrate)
+    rules = _rules(self.wanted.integrate)
+    unruled = tuple(n for n in given if n not in rules)
+    ruled = tuple(n for n in rules if n in given)
+    wanted = dataclasses.replace(self.wanted, cotangents=ruled, unruled=unruled)
+    _check_rules(Plan(m.spec, m.opt.statics, inputs.sizes, 1, frozenset()), wanted)
+    # the carry of a loop has a cotangent for everything: that it is zero shows only at run time
+    nonzero = [jnp.any(given[n] != 0) for n in unruled]
+    silent = sum(sensor_rules.unruled(m.spec.mj_model, m.opt.integrator).values(), [])
+    if "sensordata" in ruled and silent:  # some sensors have a rule, and these have not
+      unruled += ("sensordata",)
+      nonzero.append(jnp.any(given["sensordata"][np.array(silent)] != 0))
+      wanted = dataclasses.replace(wanted, unruled=unruled)
+    bad = [jnp.stack(nonzero).astype(jnp.int32)] if unruled else []
+    gradients = _gradients(wanted, m, inputs, (qacc, *(given[n] for n in ruled), *bad))
+    if bad:
+      gradients = {n: jnp.where(jnp.any(bad[0]), jnp.nan, x) for n, x in gradients.items()}
+    if "time" in given:
+      gradients["time"] = given["time"] + gradients["time"]
+    return gradients
+
+
+def _rules(integrate: bool) -> tuple[str, ...]:
+  """The results that can have a cotangent."""
+  return (*(OUTPUTS if integrate else RATES), *REPORTS, FORCE)
+
+
+def check_outputs(names: Iterable[str], *, integrate: bool = True) -> None:
+  """Raises NotImplementedError if a result that has a cotangent has no analytic rule."""
+  rules = _rules(integrate)
+  unruled = [n for n in names if n not in rules]
+  if unruled:
+    raise NotImplementedError(
+      f"no analytic gradient from {', '.join(unruled)}; these have one: {', '.join(rules[:-1])}."
+      f" {_ALTERNATIVE}"
+    )
+
+
+def rule_of(
+  name: str, m: Model, *, inputs: Inputs, parameters: tuple[str, ...], integrate: bool
+) -> Analytic:
+  """The rule of a function; checks at trace time that there is one."""
+  unruled = sorted(set(parameters) - supported.PARAMETERS)
+  if unruled:
+    ruled = sorted(supported.PARAMETERS)
+    raise NotImplementedError(
+      f"no analytic gradient with respect to {', '.join(unruled)}; these leaves of Model have one:"
+      f" {', '.join(ruled)}. Differentiate with respect to those alone, or: {_ALTERNATIVE}"
+    )
+  leaves = (f.name for f in fields.model_leaves() if fields.lookup(m, f.name).size)
+  wanted = Wanted(
+    name=name,
+    integrate=integrate,
+    leaves=tuple(n for n in leaves if n not in parameters),
+    parameters=parameters,
+    inputs=tuple(inputs.arrays),
+    cotangents=(),
+    unruled=(),
+  )
+  _check_rules(Plan(m.spec, m.opt.statics, inputs.sizes, 1, frozenset()), wanted)
+  return Analytic(wanted)
+
+
+@functools.lru_cache(maxsize=64)
+def _check_rules(plan: Plan, wanted: Wanted) -> None:
+  """Builds the adjoint on the CPU, which refuses what it has no rule for, by name."""
+  with runtime.quiet(), wp.ScopedDevice("cpu"):
+    w = Workspace(plan)
+    _adjoint(w, wanted)
+
+
+def _adjoint(w: Workspace, wanted: Wanted) -> StepAdjoint:
+  return StepAdjoint(
+    w.plan.spec.mj_model,
+    w.m,
+    d=w.d,
+    wrt=wanted.parameters,
+    outputs=tuple(n for n in wanted.cotangents if n in REPORTS or n == FORCE),
+    integrate=wanted.integrate,
+  )
+
+
+def _cotangent(w: Workspace, adjoint: StepAdjoint, *, name: str) -> wp.array:
+  """The array for a cotangent of all worlds."""
+  array = adjoint.cotangents[name]
+  if not name.startswith("contact"):
+    return array
+  # the adjoint has contacts in MJWarp's pool
+  words = array.capacity // 4 // max(1, array.shape[0])
+  by_world = wp.zeros((w.d.nworld, w.contacts.nconmax, words), dtype=float)
+  adjoint.stage.after_recompute.insert(0, lambda: w.contacts.to_pool(by_world, array))
+  return by_world
+
+
+def _gradients(
+  wanted: Wanted, m: Model, inputs: Inputs, cotangents: Sequence[jax.Array]
+) -> Results:
+  """One backward call.
+
+  `cotangents` are the solved acceleration, the cotangents, and where there are results without a
+  rule, which of theirs are not zero.
+  """
+  shared = [fields.lookup(m, n) for n in wanted.leaves]
+  own = [fields.lookup(m, n) for n in wanted.parameters]
+  own += [inputs.arrays[n] for n in wanted.inputs]
+  args = [reverse_once(x) for x in (*shared, *(x[None] for x in (*own, *cotangents)))]
+
+  def over_worlds(rows: frozenset[int], arrays: batching.Arrays) -> batching.Arrays:
+    batched = frozenset(wanted.leaves[i] for i in rows) | frozenset(wanted.parameters)
+    nworld = arrays[len(wanted.leaves)].shape[0]
+    plan = Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched)
+    return _launch(wanted, plan, arrays)
+
+  results = batching.batched(over_worlds, len(shared))(*args)
+  return {n: x[0] for n, x in zip(wanted.gradients, results, strict=True)}
+
+
+def _launch(wanted: Wanted, plan: Plan, arrays: batching.Arrays) -> batching.Arrays:
+  """One FFI call for all worlds."""
+
+  def make(device: wp.Device) -> Program:
+    with wp.ScopedDevice(device):
+      w = Workspace(plan)
+      adjoint = _adjoint(w, wanted)
+      inputs = [w.leaf(n) for n in (*wanted.leaves, *wanted.parameters)]
+      inputs += [w.field(n) for n in wanted.inputs] + [w.d.qacc]
+      inputs += [_cotangent(w, adjoint, name=n) for n in wanted.cotangents]
+    outputs = [adjoint.gradients[n] for n in wanted.gradients]
+    with wp.ScopedDevice(device):
+      notes = report.Notes(wanted.unruled, plan.nworld) if wanted.unruled else None
+    inputs += [notes.nonzero] if notes else []
+
+    def body() -> None:
+      w.begin()
+      adjoint.launch()
+      if notes:
+        notes.launch()
+
+    return Program(tuple(inputs), tuple(outputs), body, keep=(w, adjoint, notes))
+
+  own = arrays[len(wanted.leaves) :][: len(wanted.parameters) + len(wanted.inputs)]
+  arguments = dict(zip((*wanted.parameters, *wanted.inputs), own, strict=True))
+  results = [jax.ShapeDtypeStruct(arguments[n].shape, np.float32) for n in wanted.gradients]
+  key = digest(dataclasses.astuple(wanted), plan)
+  call = jax_program(f"{wanted.name}_adjoint", make, key=key, result_types=results)
+  return tuple(call(*arrays))

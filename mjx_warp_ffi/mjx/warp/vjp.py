@@ -118,6 +118,8 @@ def _rule(
       f"{staged.name} was differentiated, but this Model was put with gradient='none': put it with"
       " gradient='analytic' or 'fd'"
     )
+  if not m.nv:
+    raise NotImplementedError("a model without degrees of freedom has no gradient")
   leaves, arrays = moving
   unread = _DRAWN if m.gradient == "fd" else (*_DRAWN, *_TRACKED)
   drawn = tuple(n for n in leaves if fields.lookup(m, n).size and not n.startswith(unread))

@@ -2,9 +2,12 @@
 
 import threading
 
+import mujoco
 import pytest
+import warp as wp
 
 from ffi_helpers import run_python
+from mjx_warp_ffi import mjx
 from mjx_warp_ffi.third_party.warp import cache, guard
 
 
@@ -119,3 +122,14 @@ for call in (ffi.jax_callable(transposing, graph_mode=mode) for mode in ffi.Grap
 
 def test_kernels_with_tiles_on_two_devices_of_a_cpu_keep_out_of_each_others_memory():
   run_python(TILES, devices=2)
+
+
+def test_putting_a_model_waits_for_a_graph_that_another_thread_records():
+  m = mujoco.MjModel.from_xml_string("<mujoco><worldbody><geom size='1'/></worldbody></mujoco>")
+  mjx.put_model(m)  # whatever takes long the first time
+  with guard.recording(wp.get_device("cpu"), None):
+    thread = start(lambda: mjx.put_model(m))
+    thread.join(1)
+    assert thread.is_alive()
+  thread.join(10)
+  assert not thread.is_alive()

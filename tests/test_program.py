@@ -338,35 +338,27 @@ def test_eight_virtual_devices_have_their_own_programs():
   run_python(EIGHT_DEVICES, devices=8)
 
 
-BARRIER = """
+THREADS = """
 import threading, jax, jax.numpy as jnp, numpy as np
 from mjx_warp_ffi.third_party import warp as ffi
 import test_program as t
-barrier = []
-def make(device):
-  program = t.affine_program(device)
-  def body():
-    program.body()
-    for b in barrier:
-      b.wait(timeout=20)
-  return ffi.Program(program.inputs, program.outputs, body)
+barrier = threading.Barrier(3)
 types = [jax.ShapeDtypeStruct((5,), jnp.float32)]
-f = ffi.jax_program("barrier", make, key="k", result_types=types, graph_mode=ffi.GraphMode.NONE)
+make = t.affine_program
+f = ffi.jax_program("threads", make, key="k", result_types=types, graph_mode=ffi.GraphMode.NONE)
 f = jax.jit(lambda x, f=f: f(x)[0])
 xs = [jax.device_put(jnp.full(5, float(i), jnp.float32), d) for i, d in enumerate(jax.devices())]
-for x in xs:
-  f(x).block_until_ready()
-barrier.append(threading.Barrier(len(xs)))
 results = [None] * len(xs)
 def work(i):
-  results[i] = np.asarray(f(xs[i]))
+  barrier.wait(timeout=20)
+  results[i] = np.asarray([f(xs[i]) for _ in range(20)])
 threads = [threading.Thread(target=work, args=(i,)) for i in range(len(xs))]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
 for i, y in enumerate(results):
-  np.testing.assert_array_equal(y, np.full(5, 2 * i + 1, np.float32))
+  np.testing.assert_array_equal(y, np.full((20, 5), 2 * i + 1, np.float32))
 """
 
 
-def test_calls_on_different_virtual_devices_run_at_the_same_time():
-  run_python(BARRIER, devices=3)
+def test_threads_may_call_on_different_virtual_devices_at_once():
+  run_python(THREADS, devices=3)

@@ -24,7 +24,7 @@ from mjx_warp_ffi.mjx.warp.ffi import Inputs, digest
 from mjx_warp_ffi.mjx.warp.reverse import reverse_once
 from mjx_warp_ffi.mjx.warp.types import IntegratorType
 from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
-from mjx_warp_ffi.third_party.warp import runtime
+from mjx_warp_ffi.third_party.warp import guard
 from mjx_warp_ffi.third_party.warp.program import Program, jax_program
 
 Results = dict[str, jax.Array]
@@ -156,7 +156,7 @@ def rule_of(
 @functools.lru_cache(maxsize=64)
 def _check_rules(plan: Plan, wanted: Wanted) -> None:
   """Builds the adjoint on the CPU, which refuses what it has no rule for, by name."""
-  with runtime.quiet(), wp.ScopedDevice("cpu"):
+  with guard.tracing():
     w = Workspace(plan)
     _adjoint(w, wanted)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 
 import mujoco_warp as mjw
-import warp as wp
 
 from mjx_warp_ffi.mjx.spec import Spec
 from mjx_warp_ffi.mjx.types import Model
 from mjx_warp_ffi.mjx.warp import fields
 from mjx_warp_ffi.mjx.warp.ffi import Staged
 from mjx_warp_ffi.mjx.warp.types import EnableBit
+from mjx_warp_ffi.third_party.warp import guard
 
 # What a step integrates; the forward dynamics leaves it alone.
 INTEGRATED = frozenset("time qpos qvel act history plastic qacc_warmstart tree_asleep".split())
@@ -23,7 +23,7 @@ CONTACTS = ("ncon", "warning", *(f"contact.{f.name}" for f in fields.contact_fie
 @functools.lru_cache(maxsize=64)
 def _on_demand(spec: Spec, enableflags: int, postconstraint: bool) -> frozenset[str]:
   """Fields that a forward pass of this model leaves alone, as mj_forward does."""
-  with wp.ScopedDevice("cpu"):
+  with guard.tracing():
     m = mjw.put_model(spec.mj_model)
   left = {"qfrc_inverse"}
   if not (enableflags & EnableBit.ENERGY or m.sensor_e_potential or m.sensor_e_kinetic):

@@ -7,12 +7,11 @@ from typing import Any
 import mujoco
 import mujoco_warp as mjw
 import numpy as np
-import warp as wp
 from mujoco_warp._src import io as mjw_io
 
 from mjx_warp_ffi.mjx.warp import fields
 from mjx_warp_ffi.mjx.warp.types import EqType, GeomType
-from mjx_warp_ffi.third_party.warp import runtime
+from mjx_warp_ffi.third_party.warp import guard
 
 
 def check_and_options(mj_model: mujoco.MjModel) -> dict[str, Any]:
@@ -21,7 +20,7 @@ def check_and_options(mj_model: mujoco.MjModel) -> dict[str, Any]:
   Raises:
     NotImplementedError: if mujoco_warp lacks a feature of the model; the text names it.
   """
-  with runtime.quiet(), wp.ScopedDevice("cpu"):
+  with guard.tracing():
     model = mjw.put_model(mj_model)
   options = {}
   for name in fields.option_statics():

@@ -12,7 +12,7 @@ import warp as wp
 from mjx_warp_ffi.mjx.warp.computed import Computed
 from mjx_warp_ffi.mjx.warp.ffi import Array
 from mjx_warp_ffi.mjx.warp.workspace import Workspace
-from mjx_warp_ffi.third_party.warp import runtime
+from mjx_warp_ffi.third_party.warp import guard
 
 Settings = tuple[tuple[str, Any], ...]
 
@@ -47,7 +47,7 @@ def layout(mj_model: mujoco.MjModel, settings: Settings) -> Layout:
     TypeError: for an unknown setting.
     ValueError: for settings that do not fit the model.
   """
-  with runtime.quiet(), wp.ScopedDevice("cpu"):
+  with guard.tracing():
     context = mjw.create_render_context(mj_model, 1, **dict(settings))
   return Layout(
     sizes=tuple((int(w), int(h)) for w, h in context.cam_res.numpy()),

@@ -68,8 +68,7 @@ def warp_device(platform: str, ordinal: int) -> wp.Device:
   Raises:
     RuntimeError: This Warp build or machine has no such device.
   """
-  with runtime.quiet():
-    wp.init()
+  runtime.initialise()
   if platform == "cpu":
     if not wp.is_cpu_available():
       raise RuntimeError("this build of Warp has no CPU support, but XLA runs this call on the CPU")

@@ -140,6 +140,16 @@ def building(device: wp.Device) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def tracing() -> Iterator[None]:
+  """Makes the CPU current for Warp work of its own, such as what a trace wants to know of a model.
+
+  Outside of this such work could end up in a graph that another thread records.
+  """
+  with building(call_lib.warp_device("cpu", 0)):
+    yield
+
+
+@contextlib.contextmanager
 def recording(device: wp.Device, stream: wp.Stream | None) -> Iterator[None]:
   """As `body`, for a capture: alone, on a private stream of a CUDA device."""
   scope = wp.ScopedDevice(device) if stream is None else wp.ScopedStream(stream, sync_enter=False)

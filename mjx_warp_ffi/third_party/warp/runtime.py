@@ -7,6 +7,7 @@ not on a bare stream handle. What is used here is checked once, on the first use
 import contextlib
 import ctypes
 import functools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,6 +38,15 @@ def quiet() -> Iterator[None]:
     wp.config.log_level = level
 
 
+_initialising = threading.Lock()
+
+
+def initialise() -> None:
+  """Initialises Warp; two threads that did it at the same time would leave two runtimes."""
+  with _initialising, quiet():
+    wp.init()
+
+
 @functools.cache
 def core() -> Any:
   """Returns Warp's native library, with Warp initialised.
@@ -44,8 +54,7 @@ def core() -> Any:
   Raises:
     ImportError: This Warp lacks something that is needed here.
   """
-  with quiet():
-    wp.init()
+  initialise()
   native = context.runtime.core
   missing = [name for name in _NATIVE if not hasattr(native, name)]
   missing += [name for name in ("apic_state", "graph_exec") if not hasattr(_probe(), name)]

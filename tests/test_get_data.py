@@ -72,7 +72,12 @@ def test_what_is_put_comes_back(name):
   assert_close(dense_rows(mj_model, back), dense_rows(mj_model, data), 1e-5, "efc_J")
 
 
-@pytest.mark.parametrize("name", ["humanoid", "muscle_arm", "hand", "quadruped"])
+# Of which MuJoCo Warp steps to something else: other contacts of boxes, meshes and height fields,
+# and no derivative of the lift of ellipsoids in `implicit`.
+OTHERWISE = {"pile", "terrain", "quadruped_terrain", "gyroscope"}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in OTHERWISE])
 def test_after_a_step_the_fields_are_those_of_c_rows_included(name):
   mj_model = load(name)
   data = moving(mj_model)
@@ -82,7 +87,9 @@ def test_after_a_step_the_fields_are_those_of_c_rows_included(name):
   for field in ("time", "qpos", "qvel", "act", "xpos", "geom_xmat", "ten_length", *MATRICES):
     assert_close(getattr(back, field), getattr(data, field), 1e-4, field)  # float32
   for field in ("qacc", "qfrc_constraint"):
-    assert_close(getattr(back, field), getattr(data, field), 2e-3, field)  # the solve in float32
+    # the solve in float32; the ball of `throw` has an inertia of 4e-5, which divides the error
+    tolerance = 1e-2 if name == "throw" else 2e-3
+    assert_close(getattr(back, field), getattr(data, field), tolerance, field)
   assert (back.ncon, back.nefc) == (data.ncon, data.nefc)
   if back.ncon:
     order, mine = (np.lexsort(np.round(x.contact.pos, 3).T) for x in (data, back))

@@ -106,6 +106,18 @@ def test_every_public_function_is_here():
   assert public == {*FUNCTIONS, *OTHERS}
 
 
+# The single stages, what shows the solver's own matrices, and derivatives.
+REFUSING = set(
+  (
+    "actuator_moment camlight collision com_pos com_vel constraint_rows crb deriv_smooth_vel "
+    "energy_pos energy_vel euler factor_m flex fwd_acceleration fwd_actuation fwd_position "
+    "fwd_velocity implicit inverse kinematics make_constraint passive rne rne_postconstraint "
+    "rungekutta4 sensor_acc sensor_pos sensor_vel solve step_jvp subtree_vel tendon "
+    "tendon_armature tendon_bias tendon_jacobian transition_fd transmission "
+  ).split()
+)
+
+
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_a_function_is_differentiated_rightly_or_refuses(name):
   m, d = scene()
@@ -126,8 +138,9 @@ def test_a_function_is_differentiated_rightly_or_refuses(name):
   try:
     gradient = np.asarray(jax.grad(loss)(d.qpos))
   except NotImplementedError as error:
-    assert str(error)
+    assert name in REFUSING and str(error)
     return
+  assert name not in REFUSING
   h = np.float32(1e-3)
   expected = [
     (float(loss(d.qpos.at[i].add(h))) - float(loss(d.qpos.at[i].add(-h)))) / (2 * h)

@@ -24,9 +24,14 @@ from mjx_warp_ffi.mjx.warp.types import DisableBit, EnableBit
 Part = Callable[[mjw.Model, mjw.Data], None]
 
 
-def begin(m: mjw.Model, d: mjw.Data) -> None:
-  """The pose of the world, which mujoco_warp sets in make_data only, and the trees that wake."""
+def world_pose(m: mjw.Model, d: mjw.Data) -> None:
+  """The pose of the world, which mujoco_warp sets in make_data only; it is staged in here."""
   wp.launch(kernels._world_body, d.nworld, outputs=[d.xpos, d.xquat, d.xmat, d.xipos, d.ximat])
+
+
+def begin(m: mjw.Model, d: mjw.Data) -> None:
+  """The pose of the world, and the trees that wake."""
+  world_pose(m, d)
   if m.opt.enableflags & EnableBit.SLEEP and not m.opt.disableflags & DisableBit.ISLAND:
     mjw_sleep.wake(m, d)
     mjw_sleep.update_sleep(m, d)
@@ -109,7 +114,7 @@ def _dynamic(name: str, *parts: Part) -> Callable[[Model, Data], Data]:
 
 def _integrator(name: str, *parts: Part) -> Callable[[Model, Data], Data]:
   """A whole step."""
-  return Stage(chain(mjw.forward, *parts), name, _integrated)
+  return Stage(chain(world_pose, mjw.forward, *parts), name, _integrated)
 
 
 kinematics = _kinematic("kinematics", begin, mjw.kinematics)

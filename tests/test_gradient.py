@@ -159,6 +159,33 @@ def test_the_warm_start_after_a_step_of_rk4_is_refused():
     jax.grad(lambda q: jnp.sum(mjx.step(model, d.replace(qpos=q)).qacc_warmstart))(d.qpos)
 
 
+@pytest.mark.parametrize("loop", ["rollout", "scan"])
+def test_several_steps_of_rk4_have_the_gradient_of_differences(loop):
+  m = mujoco.MjModel.from_xml_path(str(helpers.model_path("double_pendulum")))
+  m.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4
+  model = mjx.put_model(m)
+  start = mjx.make_data(model).replace(qpos=jnp.array([0.4, -0.8]))
+
+  def loss(qvel: jax.Array) -> jax.Array:
+    d = start.replace(qvel=qvel)
+    if loop == "scan":
+      d, _ = jax.lax.scan(lambda d, _: (mjx.step(model, d), None), d, length=3)
+    else:
+      _, d = mjx.rollout(model, d, jnp.zeros((3, model.nu)))
+    return d.qvel @ jnp.array([1.0, -2.0])
+
+  def value(qvel: np.ndarray) -> float:
+    d = mujoco.MjData(m)
+    d.qpos[:], d.qvel[:] = [0.4, -0.8], qvel
+    for _ in range(3):
+      mujoco.mj_step(m, d)
+    return float(d.qvel @ [1.0, -2.0])
+
+  eye = 1e-6 * np.eye(2)
+  want = [(value(1 + h) - value(1 - h)) / 2e-6 for h in eye]
+  np.testing.assert_allclose(jax.grad(loss)(jnp.ones(2)), want, rtol=1e-4)  # float32
+
+
 def test_a_parameter_shared_by_worlds_gets_the_sum_over_them():
   m = model()
   batch = jax.tree.map(lambda *x: jnp.stack(x), *[make(m, seed) for seed in range(3)])

@@ -71,7 +71,7 @@ FLAGS = """
     <geom type="plane" size="5 5 1"/>
     <body pos="0 0 0.39" gravcomp="0.5"><joint name="a" type="slide" axis="0 0 1" damping="1"/>
       <geom size="0.1" pos="0 0 -0.3"/>
-      <body><joint name="b" axis="0 1 0" stiffness="20" springref="1" range="0.02 1"
+      <body><joint name="b" axis="0 1 0" stiffness="20" springref="60" range="3 60"
         frictionloss="0.1"/>
         <geom type="capsule" size="0.05" fromto="0 0 0 0.2 0 -0.32"/><site name="s"/></body>
     </body>

@@ -12,6 +12,7 @@ from mujoco_warp import OverflowType
 
 import worlds
 from mjx_warp_ffi import mjx
+from mjx_warp_ffi.mjx.warp import workspace
 
 _NAMES = sorted(p.stem for p in helpers.MODELS.glob("*.xml"))
 _LOST = int(OverflowType.ALL & ~(OverflowType.ITERATIONS | OverflowType.LS_ITERATIONS))
@@ -96,6 +97,21 @@ def test_pairs_that_do_not_touch_can_fill_the_pool_too():
   assert int(d.overflow) & _LOST == int(OverflowType.BROADPHASE) and d.ncon == 0
   with pytest.raises(ValueError, match="nconmax="):
     mjx.check_overflow(d)
+
+
+def test_a_world_alone_has_places_for_its_contacts_and_for_all_its_pairs():
+  sizes = mjx.make_data(_balls(), nconmax=8, njmax=64).sizes
+  sizes_of_pools = [workspace.pool_size(sizes, 1, pairs=pairs) for pairs in (0, 5, 12, 21, np.inf)]
+  assert sizes_of_pools == [8, 8, 12, 16, 16]
+  assert workspace.pool_size(sizes, 2, pairs=0) == 32  # contacts of one may take places of another
+
+
+@pytest.mark.parametrize("substeps", [1, 3])
+def test_contacts_of_a_model_in_which_nothing_can_touch_are_padding(substeps):
+  m = mjx.put_model(mujoco.MjModel.from_xml_path(str(helpers.model_path("double_pendulum"))))
+  step = jax.jit(lambda d: mjx.step(m, d, substeps=substeps))
+  d = step(step(mjx.make_data(m)))
+  assert d.ncon == 0 and np.all(d.contact.dist == 1) and np.all(d.contact.geom == -1)
 
 
 def test_bits_stay_until_a_reset():

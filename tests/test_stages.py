@@ -121,6 +121,18 @@ def test_a_stage_is_c_mujocos_whatever_the_data_held(stage, model):
     assert np.isnan(result.qacc).all()  # what a stage does not compute passes through
 
 
+def test_contacts_of_an_earlier_state_do_not_linger_in_those_of_a_stage():
+  mj_model = load("hopper")
+  m = mjx.put_model(mj_model)
+  d = jax.jit(mjx.forward)(m, mjx.put_data(mj_model, moving(mj_model, steps=300)))
+  assert d.ncon > 0
+  above = d.replace(qpos=d.qpos.at[1].add(1.0))
+  collision = jax.jit(mjx.collision)
+  for _ in range(2):
+    result = collision(m, above)
+    assert result.ncon == 0 and np.all(result.contact.dist == 1) and np.all(result.contact.geom < 0)
+
+
 @pytest.mark.parametrize("stage", ["sensor_pos", "sensor_vel", "sensor_acc"])
 def test_a_sensor_stage_keeps_the_sensors_of_later_stages(stage):
   mj_model = load("hopper")

@@ -62,7 +62,7 @@ class Stage(ffi.Staged):
   """A part of the pipeline as a function of one world that `vmap` batches.
 
   Its outputs are staged in as well, so that those which the function leaves alone come back as they
-  were.
+  were; all but the contacts, which are those of the call.
 
   Attributes:
     rows: whether the function deals with contacts and constraint rows.
@@ -73,7 +73,8 @@ class Stage(ffi.Staged):
   def __call__(self, m: Model, d: Data) -> Data:
     """The Data with the function's results; checks Model and Data first."""
     ffi.check(m, d)
-    inputs = inputs_with(m, d, names=self.outputs(m), rows=self.rows)
+    kept = [name for name in self.outputs(m) if not name.startswith("contact.")]
+    inputs = inputs_with(m, d, names=kept, rows=self.rows)
     return with_results(d, without_gradient(self.name, self.results)(m, inputs))
 
 

@@ -60,12 +60,14 @@ def needs(sizes: Sizes, nworld: int) -> Needs:
   total = Needs()
   for worlds, array in calls:
     counts = dict(zip(watch_kernels.PEAKS, array.numpy().tolist(), strict=True))
-    pool = max(counts["contacts"], counts["pairs"])
+    contacts, pairs = counts["contacts"], counts["pairs"]
+    # a world alone has spare places for its pairs only
+    share = max(contacts / (1 if worlds == 1 else spread(worlds)), pairs / spread(worlds))
     total = Needs(
       max(total.contacts, counts["contacts_of_a_world"]),
       max(total.rows, counts["rows_of_a_world"]),
-      max(total.pool, pool),
-      max(total.share, math.ceil(pool / spread(worlds))),
+      max(total.pool, contacts, pairs),
+      max(total.share, math.ceil(share)),
     )
   return total
 

@@ -22,7 +22,7 @@ from mjx_warp_ffi.mjx.warp.watch import Watch
 
 # Contacts, and the pairs that may touch, live in pools that all worlds share. The places of this
 # many worlds more, as many as there are at most, keep a few worlds with too many contacts from
-# taking those of the others.
+# taking those of the others. A world alone needs spare places for its pairs only.
 _SPARE_WORLDS = 32
 
 
@@ -64,7 +64,8 @@ class Workspace:
     self.memo: dict[str, wp.array] = {}
     mj_model = plan.spec.mj_model
     self.m = _make_model(plan)
-    self.d = _make_data(plan)
+    pairs = _pairs(self.m)
+    self.d = _make_data(plan, pairs)
     converted = {n: lookup(self.m, target) for n, target in fields.CONVERTED.items()}
     self._raw = {n: wp.zeros_like(x) for n, x in converted.items()}
     self._static_geoms = kernels.StaticGeoms(mj_model)
@@ -76,6 +77,9 @@ class Workspace:
     bodies = np.isin(mj_model.eq_type, (EqType.CONNECT, EqType.WELD))
     self._rows_need_rates = bool(np.any(bodies))
     self._autoreset = AutoReset(self.m, self.d, self.watch) if plan.autoreset else None
+    self._touches = pairs > 0
+    if not self._touches:
+      self.contacts.launch()  # the padding, once for all calls
 
   def leaf(self, name: str) -> wp.array:
     """The array that holds a leaf of Model."""
@@ -105,10 +109,12 @@ class Workspace:
     self.begin()
     for _ in range(times - 1):
       self._run_once(function)
-      self.contacts.count()
+      if self._touches:
+        self.contacts.count()
       self.watch.end()
     self._run_once(function)
-    self.contacts.launch()
+    if self._touches:
+      self.contacts.launch()
     self.watch.end()
 
   def _run_once(self, function: Callable[[mjw.Model, mjw.Data], None]) -> None:
@@ -197,19 +203,27 @@ def _make_model(plan: Plan) -> mjw.Model:
   return m
 
 
-def pool_size(sizes: Sizes, nworld: int) -> int:
-  """Contacts of all worlds together that a workspace can hold."""
-  return sizes.naconmax or sizes.nconmax * spread(nworld)
+def _pairs(m: mjw.Model) -> float:
+  """The most pairs of geoms of a world that may touch; unbounded where vertices of flexes may."""
+  return np.inf if m.nflex else len(m.nxn_geom_pair_filtered)
+
+
+def pool_size(sizes: Sizes, nworld: int, *, pairs: float) -> int:
+  """Contacts of all worlds together that a workspace can hold, and pairs that may touch."""
+  size = sizes.nconmax * spread(nworld)
+  if nworld == 1:
+    size = max(sizes.nconmax, int(min(size, pairs)))
+  return sizes.naconmax or size
 
 
 def spread(nworld: int) -> int:
-  """The number of worlds whose `nconmax` contacts a pool for `nworld` can hold."""
+  """The number of worlds whose `nconmax` pairs a pool for `nworld` can hold."""
   return nworld + min(nworld, _SPARE_WORLDS)
 
 
-def _make_data(plan: Plan) -> mjw.Data:
+def _make_data(plan: Plan, pairs: float) -> mjw.Data:
   sizes, nworld = plan.sizes, plan.nworld
-  naconmax = pool_size(sizes, nworld)
+  naconmax = pool_size(sizes, nworld, pairs=pairs)
   nccdmax = sizes.nccdmax
   naccdmax = sizes.naccdmax or (None if nccdmax is None else min(naconmax, nccdmax * nworld))
   return mjw.make_data(

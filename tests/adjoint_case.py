@@ -5,6 +5,7 @@ import mujoco_warp as mjw
 import numpy as np
 
 import adjoint_oracle as oracle
+from mjx_warp_ffi.mjx.warp.adjoint.settings import Settings
 from mjx_warp_ffi.mjx.warp.adjoint.step import StepAdjoint
 
 # float32 against float64; the largest error of a gradient over its largest entry. The smooth parts
@@ -29,13 +30,14 @@ def load(text: str, **options) -> mujoco.MjModel:
 class Case:
   """The adjoint of a model in a few random states, and its oracle in each."""
 
-  def __init__(self, m, states, *, integrate=True, wrt=(), outputs=(), polish=None, njmax=120):
+  def __init__(self, m, states, *, integrate=True, wrt=(), outputs=(), njmax=120, **settings):
     rng = np.random.default_rng(1)
     self.m, self.states, self.wrt, self.integrate = m, states, wrt, integrate
     n = len(states)
     self.model = mjw.put_model(m)
     self.d, self.forward = (mjw.make_data(m, nworld=n, njmax=njmax, nconmax=30) for _ in range(2))
-    options = dict(wrt=wrt, outputs=outputs, integrate=integrate, polish=polish)
+    settings = Settings(**settings)
+    options = dict(wrt=wrt, outputs=outputs, integrate=integrate, settings=settings)
     self.adjoint = StepAdjoint(m, self.model, d=self.d, **options)
     self.cotangents = [
       {

@@ -11,6 +11,7 @@ import warp as wp
 import adjoint_models as models
 from adjoint_case import SMOOTH, STIFF, Case, assert_close, load, random_states, settled_states
 from adjoint_oracle import OUTPUTS
+from mjx_warp_ffi.mjx.warp.adjoint.settings import Settings
 from mjx_warp_ffi.mjx.warp.adjoint.step import REPORTS, StepAdjoint
 
 INERTIAL = tuple(f"body_{f}" for f in "mass inertia ipos iquat pos quat gravcomp".split())
@@ -178,7 +179,7 @@ def test_both_layouts_of_the_intermediate_arrays_agree():
   m = load(models.CONTACTS.format(condim=3))
   case = Case(m, settled_states(m))
   case.adjoint.launch()
-  other = StepAdjoint(m, case.model, d=case.d, world_fastest=True)
+  other = StepAdjoint(m, case.model, d=case.d, settings=Settings(world_fastest=True))
   for name, x in case.adjoint.cotangents.items():
     other.cotangents[name].assign(x)
   case.d.qacc.assign(case.forward.qacc)

@@ -49,6 +49,7 @@ from mjx_warp_ffi.mjx.reset import reset as reset
 from mjx_warp_ffi.mjx.rollout import Trajectory as Trajectory
 from mjx_warp_ffi.mjx.rollout import rollout as rollout
 from mjx_warp_ffi.mjx.set_const import set_const as set_const
+from mjx_warp_ffi.mjx.smoothing import ContactSmoothing as ContactSmoothing
 from mjx_warp_ffi.mjx.stages import camlight as camlight
 from mjx_warp_ffi.mjx.stages import collision as collision
 from mjx_warp_ffi.mjx.stages import com_pos as com_pos

@@ -11,6 +11,7 @@ import mujoco
 import numpy as np
 
 from mjx_warp_ffi.mjx import fetch, types
+from mjx_warp_ffi.mjx.smoothing import ContactSmoothing
 from mjx_warp_ffi.mjx.spec import Sizes, Spec
 from mjx_warp_ffi.mjx.types import Contact, Data, Model
 from mjx_warp_ffi.mjx.warp import fields
@@ -41,6 +42,7 @@ def put_model(
   *,
   impl: Any = None,
   gradient: str = "analytic",
+  contact_smoothing: ContactSmoothing | None = None,
   autoreset: bool = False,
   graph_mode: Any = None,
   keepalive_refs: Any = None,
@@ -53,6 +55,8 @@ def put_model(
     device: where the leaves are put; JAX's default device if None.
     impl: "warp" or None.
     gradient: how `step` is differentiated: "analytic", "fd" (central differences) or "none".
+    contact_smoothing: lets the analytic gradient, and nothing else, feel contacts before bodies
+      touch, and softens friction; None leaves the gradient exact.
     autoreset: reset worlds whose state becomes bad (NaN, huge), as mj_step does.
     graph_mode: ignored: every call replays a graph on buffers that stay.
     keepalive_refs: ignored, as nothing outside JAX is referred to.
@@ -63,8 +67,9 @@ def put_model(
 
   Raises:
     NotImplementedError: if MuJoCo Warp lacks a feature that the model uses; the text names it.
-    TypeError: if `m` is no MjModel.
-    ValueError: for another `impl` or an unknown `gradient`.
+    TypeError: if `m` is no MjModel, or `contact_smoothing` no ContactSmoothing.
+    ValueError: for another `impl` or an unknown `gradient`, or if contacts are to be smoothed for
+      another gradient than the analytic one.
   """
   _check_impl(impl)
   _check_device(device)
@@ -72,7 +77,14 @@ def put_model(
     raise TypeError(f"put_model takes a mujoco.MjModel, got {type(m).__name__}")
   if gradient not in _GRADIENTS:
     raise ValueError(f"gradient must be one of {', '.join(_GRADIENTS)}, got {gradient!r}")
-  model = types.model_of(m, warp_io.check_and_options(m), gradient=gradient, autoreset=autoreset)
+  if contact_smoothing is not None:
+    if not isinstance(contact_smoothing, ContactSmoothing):
+      kind = type(contact_smoothing).__name__
+      raise TypeError(f"contact_smoothing takes a mjx.ContactSmoothing, got {kind}")
+    if gradient != "analytic":
+      raise ValueError(f"contact_smoothing belongs to gradient='analytic', got {gradient!r}")
+  settings = dict(gradient=gradient, contact_smoothing=contact_smoothing, autoreset=autoreset)
+  model = types.model_of(m, warp_io.check_and_options(m), **settings)
   return model if device is None else jax.device_put(model, device)
 
 

@@ -15,6 +15,7 @@ from flax import struct
 
 from mjx_warp_ffi.mjx import named
 from mjx_warp_ffi.mjx.enums import Impl
+from mjx_warp_ffi.mjx.smoothing import ContactSmoothing
 from mjx_warp_ffi.mjx.spec import Spec
 from mjx_warp_ffi.mjx.warp import fields
 
@@ -61,7 +62,7 @@ _MODEL_FIELDS = {f.name: f for f in fields.model_leaves() if not f.name.startswi
 _DATA_FIELDS = {f.name: f for f in fields.data_fields()}
 _CONTACT_FIELDS = {f.name: f for f in fields.contact_fields()}
 # What `replace` takes beside those, as it is.
-_SETTINGS = ("opt", "spec", "gradient", "autoreset")
+_SETTINGS = ("opt", "spec", "gradient", "autoreset", "contact_smoothing")
 _OWN = ("contact", "ncon", "warning", "sizes")
 
 
@@ -154,12 +155,14 @@ class Model:
     spec: the static part.
     gradient: how the step is differentiated: "analytic", "fd" or "none".
     autoreset: whether a world with a bad state is reset, as mj_step does.
+    contact_smoothing: how the analytic gradient smooths contacts; None if it does not.
   """
 
   opt: Any
   spec: Any = struct.field(pytree_node=False)
   gradient: str = struct.field(pytree_node=False, default="analytic")
   autoreset: bool = struct.field(pytree_node=False, default=False)
+  contact_smoothing: ContactSmoothing | None = struct.field(pytree_node=False, default=None)
 
   def __getattr__(self, name: str) -> Any:
     if name.startswith("__") or name in _MODEL_FIELDS or name in ("spec", "opt"):
@@ -343,9 +346,7 @@ def _leaf(owner: Any, field: fields.Field, name: str) -> jax.Array:
   return jnp.array(value.reshape(shape if value.ndim and field.sizes else value.shape), field.dtype)
 
 
-def model_of(
-  mj_model: mujoco.MjModel, statics: dict[str, Any], *, gradient: str, autoreset: bool
-) -> Model:
+def model_of(mj_model: mujoco.MjModel, statics: dict[str, Any], **settings: Any) -> Model:
   """The Model of an MjModel; `statics` are mujoco_warp's own options for it."""
   opt = {k: _leaf(mj_model.opt, f, k) for k, f in _OPTION_FIELDS.items()}
   leaves = {k: _leaf(mj_model, f, k) for k, f in _MODEL_FIELDS.items()}
@@ -353,6 +354,5 @@ def model_of(
     **leaves,
     opt=Option(**opt, statics=OptionStatics(**statics)),
     spec=Spec.of(mj_model),
-    gradient=gradient,
-    autoreset=autoreset,
+    **settings,
   )

@@ -15,10 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import warp as wp
 
+from mjx_warp_ffi.mjx.smoothing import ContactSmoothing
 from mjx_warp_ffi.mjx.types import Model
 from mjx_warp_ffi.mjx.warp import batching, fields, report
 from mjx_warp_ffi.mjx.warp.adjoint import sensor_rules, supported
-from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import FORCE
+from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import FORCE, GEOMETRY
+from mjx_warp_ffi.mjx.warp.adjoint.settings import Settings
 from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, RATES, REPORTS, STATE, StepAdjoint
 from mjx_warp_ffi.mjx.warp.ffi import Inputs, digest
 from mjx_warp_ffi.mjx.warp.reverse import reverse_once
@@ -44,6 +46,7 @@ class Wanted:
     inputs: Data fields that are passed.
     cotangents: outputs that have a cotangent with a rule.
     unruled: outputs that have a cotangent without a rule, known to be zero or not only when run.
+    smoothing: how contacts are smoothed, if they are.
   """
 
   name: str
@@ -53,6 +56,7 @@ class Wanted:
   inputs: tuple[str, ...]
   cotangents: tuple[str, ...]
   unruled: tuple[str, ...]
+  smoothing: ContactSmoothing | None
 
   @property
   def gradients(self) -> tuple[str, ...]:
@@ -89,11 +93,13 @@ class Analytic:
     if "qacc_warmstart" in given and m.opt.integrator != IntegratorType.RK4:
       warmstart = given.pop("qacc_warmstart")
       given["qacc"] = given["qacc"] + warmstart if "qacc" in given else warmstart
+    smoothed = self.wanted.smoothing is not None
     if not in_loop:
       # the state that a rollout carries has cotangents throughout: its warm start is checked below
       carried = ("qacc_warmstart",) if "time" in given else ()
-      check_outputs((n for n in given if n not in carried), integrate=self.wanted.integrate)
-    rules = _rules(self.wanted.integrate)
+      named = (n for n in given if n not in carried)
+      check_outputs(named, integrate=self.wanted.integrate, smoothed=smoothed)
+    rules = _rules(self.wanted.integrate, smoothed)
     unruled = tuple(n for n in given if n not in rules)
     ruled = tuple(n for n in rules if n in given)
     wanted = dataclasses.replace(self.wanted, cotangents=ruled, unruled=unruled)
@@ -114,18 +120,25 @@ class Analytic:
     return gradients
 
 
-def _rules(integrate: bool) -> tuple[str, ...]:
+def _rules(integrate: bool, smoothed: bool) -> tuple[str, ...]:
   """The results that can have a cotangent."""
-  return (*(OUTPUTS if integrate else RATES), *REPORTS, FORCE)
+  rules = (*(OUTPUTS if integrate else RATES), *REPORTS, FORCE)
+  # smoothed contacts are more than those of the step, and in another order
+  return tuple(n for n in rules if n not in (*GEOMETRY, FORCE)) if smoothed else rules
 
 
-def check_outputs(names: Iterable[str], *, integrate: bool = True) -> None:
-  """Raises NotImplementedError if a result that has a cotangent has no analytic rule."""
-  rules = _rules(integrate)
+def check_outputs(names: Iterable[str], *, integrate: bool = True, smoothed: bool = False) -> None:
+  """Raises NotImplementedError if a result that has a cotangent has no analytic rule.
+
+  Fewer have one where contacts are smoothed.
+  """
+  rules = _rules(integrate, smoothed)
   unruled = [n for n in names if n not in rules]
   if unruled:
+    known = ", ".join(n for n in rules if n != FORCE)
+    where = " with contact_smoothing" if smoothed else ""
     raise NotImplementedError(
-      f"no analytic gradient from {', '.join(unruled)}; these have one: {', '.join(rules[:-1])}."
+      f"no analytic gradient from {', '.join(unruled)}{where}; these have one: {known}."
       f" {_ALTERNATIVE}"
     )
 
@@ -141,6 +154,8 @@ def rule_of(
       f"no analytic gradient with respect to {', '.join(unruled)}; these leaves of Model have one:"
       f" {', '.join(ruled)}. Differentiate with respect to those alone, or: {_ALTERNATIVE}"
     )
+  if m.contact_smoothing and name == FORCE:
+    raise NotImplementedError(f"no gradient of {name} with contact_smoothing. {_ALTERNATIVE}")
   leaves = (f.name for f in fields.model_leaves() if fields.lookup(m, f.name).size)
   wanted = Wanted(
     name=name,
@@ -150,6 +165,7 @@ def rule_of(
     inputs=tuple(inputs.arrays),
     cotangents=(),
     unruled=(),
+    smoothing=m.contact_smoothing,
   )
   _check_rules(Plan(m.spec, m.opt.statics, inputs.sizes, 1, frozenset()), wanted)
   return Analytic(wanted)
@@ -171,6 +187,7 @@ def _adjoint(w: Workspace, wanted: Wanted) -> StepAdjoint:
     wrt=wanted.parameters,
     outputs=tuple(n for n in wanted.cotangents if n in REPORTS or n == FORCE),
     integrate=wanted.integrate,
+    settings=Settings(smoothing=wanted.smoothing),
   )
 
 

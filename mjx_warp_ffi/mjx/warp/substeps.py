@@ -27,11 +27,13 @@ class _Moving:
 
   Attributes:
     gradient: how, as `Model.gradient` says.
+    smoothed: whether contacts are smoothed.
     tree: structure of the arguments.
     mask: for each leaf, whether it moves.
   """
 
   gradient: str
+  smoothed: bool
   tree: Any
   mask: tuple[bool, ...]
 
@@ -81,7 +83,7 @@ def _several(staged: Staged, *, one: Step, last: Step) -> Step:
     primals, tree = jax.tree.flatten((m, inputs), is_leaf=lambda x: hasattr(x, "perturbed"))
     inexact = (np.issubdtype(x.value.dtype, np.inexact) for x in primals)
     mask = tuple(x.perturbed and y for x, y in zip(primals, inexact, strict=True))
-    moving = _Moving(m.gradient, tree, mask)
+    moving = _Moving(m.gradient, m.contact_smoothing is not None, tree, mask)
     values = [x.value for x in primals]
     moved = [x for x, moves in zip(values, moving.mask, strict=True) if moves]
     still = [x for x, moves in zip(values, moving.mask, strict=True) if not moves]
@@ -99,7 +101,8 @@ def _several(staged: Staged, *, one: Step, last: Step) -> Step:
     given = [n for n in inexact if not isinstance(cotangents[n], SymbolicZero)]
     if moving.gradient == "analytic" and len(given) < len(inexact):
       # in a loop all have a cotangent, most of them zero
-      analytic.check_outputs(n for n in given if n != "qacc_warmstart")
+      named = (n for n in given if n != "qacc_warmstart")
+      analytic.check_outputs(named, smoothed=moving.smoothed)
     found = pull({n: _dense(ct) for n, ct in cotangents.items()})
     return moving.joined(list(found), [None] * len(moving.mask))
 

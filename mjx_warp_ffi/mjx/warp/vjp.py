@@ -118,6 +118,10 @@ def _rule(
       f"{staged.name} was differentiated, but this Model was put with gradient='none': put it with"
       " gradient='analytic' or 'fd'"
     )
+  if m.contact_smoothing is not None and m.gradient != "analytic":
+    raise NotImplementedError(
+      f"contact_smoothing belongs to gradient='analytic', this Model has {m.gradient!r}"
+    )
   if not m.nv:
     raise NotImplementedError("a model without degrees of freedom has no gradient")
   leaves, arrays = moving

@@ -12,7 +12,7 @@ from mujoco_warp._src.constraint import _contact_kbimp
 from mujoco_warp._src.types import ConeType, ConstraintState, ContactType, vec5
 
 from mjx_warp_ffi.mjx.warp.adjoint import materials, rescale
-from mjx_warp_ffi.mjx.warp.adjoint.law import QUADRATIC, TOUCH, Rows, row_law, stiffness
+from mjx_warp_ffi.mjx.warp.adjoint.law import QUADRATIC, TOUCH, Rows, row_law, soft_law, stiffness
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import matrix, mul, point_velocity, rotate
 
@@ -34,6 +34,8 @@ class Contacts:
   geom_bodyid: wp.array[int]
   body_invweight0: wp.array2d[wp.vec2]
   impratio_invsqrt: wp.array[float]
+  width: float  # of smoothed contacts, else 0
+  looseness: float  # of their friction, else 1
   found: wp.array[float]  # the distance as the collision found it, which decides
   dist: wp.array[float]
   pos: wp.array[wp.vec3]
@@ -97,6 +99,13 @@ def _stiffness(rows: Rows, contacts: Contacts, c: int, weight: float, law: wp.ve
 
 
 @wp.func
+def _ratio(contacts: Contacts, world: int) -> float:
+  """The root of 1 / impratio."""
+  stored = contacts.impratio_invsqrt[world % contacts.impratio_invsqrt.shape[0]]
+  return stored * contacts.looseness
+
+
+@wp.func
 def _pyramid_power(
   rows: Rows,
   contacts: Contacts,
@@ -104,6 +113,7 @@ def _pyramid_power(
   world: int,
   weight: float,
   law: wp.vec4,
+  pos: float,
   v: wp.spatial_vector,
   a: wp.spatial_vector,
   w: wp.spatial_vector,
@@ -111,7 +121,7 @@ def _pyramid_power(
   """The edges of a pyramid, or the one row of a frictionless contact."""
   dim = contacts.dim[c]
   mu = contacts.friction[c]
-  spring = law[0] * (contacts.dist[c] - contacts.margin[c])
+  spring = law[0] * pos
   p = wp.float32(0.0)
   if dim == 1:
     r = contacts.row[c, 0]
@@ -120,7 +130,7 @@ def _pyramid_power(
         d = _stiffness(rows, contacts, c, weight, law)
         p = -d * (a[0] + law[1] * v[0] + spring) * w[0]
   else:
-    ratio = contacts.impratio_invsqrt[world % contacts.impratio_invsqrt.shape[0]]
+    ratio = _ratio(contacts, world)
     scale = 2.0 * mu[0] * mu[0] * ratio * ratio * (1.0 + mu[0] * mu[0])
     d = _stiffness(rows, contacts, c, weight * scale, law)
     for e in range(2 * (dim - 1)):
@@ -155,6 +165,7 @@ def _cone_power(
   world: int,
   weight: float,
   law: wp.vec4,
+  pos: float,
   v: wp.spatial_vector,
   a: wp.spatial_vector,
   w: wp.spatial_vector,
@@ -168,7 +179,6 @@ def _cone_power(
     mu = contacts.friction[c]
     solimp = contacts.solimp[c]
     ref = contacts.solreffriction[c]
-    pos = contacts.dist[c] - contacts.margin[c]
     if ref[0] == 0.0 and ref[1] == 0.0:
       ref = contacts.solref[c]
     h = rows.timestep[world % rows.timestep.shape[0]]
@@ -179,7 +189,7 @@ def _cone_power(
     normal = a[0] + law[1] * v[0] + law[0] * pos
     tangent = _tangents(a, dim) + b * _tangents(v, dim)
     virtual = _tangents(w, dim)
-    ratio = contacts.impratio_invsqrt[world % contacts.impratio_invsqrt.shape[0]]
+    ratio = _ratio(contacts, world)
     if zone == QUADRATIC:
       # the stiffness of a direction goes with the square of its friction
       weighted = wp.cw_mul(wp.cw_mul(mu, mu), tangent) / (mu[0] * mu[0] * ratio * ratio)
@@ -194,10 +204,11 @@ def _cone_power(
 
 
 @functools.cache
-def contact_kernel(elliptic: bool, a: int, *, given: bool = False) -> wp.Kernel:
+def contact_kernel(elliptic: bool, a: int, *, given: bool = False, soft: bool = False) -> wp.Kernel:
   """All rows of a contact, a thread per contact of the pool.
 
-  The virtual velocity is that of field 0, or given for each contact in its frame.
+  The virtual velocity is that of field 0, or given for each contact in its frame. With `soft` the
+  law is that of a smoothed contact.
   """
 
   @wp.kernel(module="unique")
@@ -214,16 +225,16 @@ def contact_kernel(elliptic: bool, a: int, *, given: bool = False) -> wp.Kernel:
       return
     if (contacts.type[c] & CONSTRAINT) == 0:
       return
-    if contacts.found[c] >= contacts.margin[c]:
+    if contacts.found[c] >= contacts.margin[c] + contacts.width:
       return
     world = contacts.world[c]
     b0 = contacts.geom_bodyid[contacts.geom[c][0]]
     b1 = contacts.geom_bodyid[contacts.geom[c][1]]
     n0 = tree.of_body[b0]
     n1 = tree.of_body[b1]
-    pos = contacts.pos[c]
-    r0 = pos - nodes.xpos[world, n0]
-    r1 = pos - nodes.xpos[world, n1]
+    point = contacts.pos[c]
+    r0 = point - nodes.xpos[world, n0]
+    r1 = point - nodes.xpos[world, n1]
     frame = contacts.frame[c]
     v = relative(nodes.vel[world, n0], nodes.vel[world, n1], r0, r1, frame)
     fa0 = nodes.fields[wp.static(a), world, n0]
@@ -236,14 +247,20 @@ def contact_kernel(elliptic: bool, a: int, *, given: bool = False) -> wp.Kernel:
     row = world % contacts.body_invweight0.shape[0]
     weight = contacts.body_invweight0[row, b0][0] + contacts.body_invweight0[row, b1][0]
     gap = contacts.dist[c] - contacts.margin[c]
-    law = row_law(rows, world, TOUCH, contacts.solref[c], contacts.solimp[c], gap)
+    if wp.static(soft):
+      pos, share, depth = soft_law(gap, contacts.width)
+      full = row_law(rows, world, TOUCH, contacts.solref[c], contacts.solimp[c], depth)
+      law = wp.vec4(full[0] * share, full[1], full[2] * share, full[3])
+    else:
+      pos = gap
+      law = row_law(rows, world, TOUCH, contacts.solref[c], contacts.solimp[c], gap)
     if wp.static(elliptic):
       if contacts.dim[c] > 1:
-        power[c] = _cone_power(rows, contacts, c, world, weight, law, v, acc, w)
+        power[c] = _cone_power(rows, contacts, c, world, weight, law, pos, v, acc, w)
       else:
-        power[c] = _pyramid_power(rows, contacts, c, world, weight, law, v, acc, w)
+        power[c] = _pyramid_power(rows, contacts, c, world, weight, law, pos, v, acc, w)
     else:
-      power[c] = _pyramid_power(rows, contacts, c, world, weight, law, v, acc, w)
+      power[c] = _pyramid_power(rows, contacts, c, world, weight, law, pos, v, acc, w)
 
   return contact_power
 
@@ -296,6 +313,8 @@ class Recorded:
       pos=pos,
       frame=frame,
       geom_bodyid=m.geom_bodyid,
+      width=step.soft.width if step.soft else 0.0,
+      looseness=step.soft.looseness if step.soft else 1.0,
       **{f: getattr(contact, f) for f in ("type", "geom", "dim")},
       **made,
       **self.sums,
@@ -305,7 +324,8 @@ class Recorded:
   def record_power(self, step, rows: Rows, *, virtual: wp.array | None = None) -> None:
     """Records the power on field 0, or on virtual velocities of the contacts."""
     given = virtual is not None
-    kernel = contact_kernel(step.m.opt.cone == ConeType.ELLIPTIC, step.fields.a, given=given)
+    elliptic, soft = step.m.opt.cone == ConeType.ELLIPTIC, step.soft is not None
+    kernel = contact_kernel(elliptic, step.fields.a, given=given, soft=soft)
     none = wp.zeros(1, dtype=wp.spatial_vector) if virtual is None else virtual
     inputs = [rows, self.struct, step.sweep.tree, step.sweep.nodes, none]
     step.tape.power(kernel, (step.d.naconmax,), inputs=inputs)

@@ -33,6 +33,8 @@ TIE = 0
 TOUCH = 1  # a limit or contact, whose spring a discrete step makes as soft as it can resolve
 SLIP = 2  # friction loss, without a spring
 
+FAINT = wp.constant(1e-6)  # the least share of an impedance, for 1 / 0 has no gradient
+
 
 @wp.struct
 class Rows:
@@ -129,6 +131,20 @@ def row_law(
     gain = 1.0 + h * b + h * h * k * imp
     law = wp.vec4(k * imp / gain, (b + h * k * imp) / gain, imp, gain)
   return law
+
+
+@wp.func
+def soft_law(gap: float, width: float):
+  """The position of a smoothed contact, the share of its impedance, and where to take that."""
+  pos = gap - 0.5 * width
+  share = wp.float32(1.0)
+  depth = gap
+  if gap > 0.0:
+    left = wp.max(1.0 - gap / width, 0.0)
+    pos = -0.5 * width * left * left
+    share = wp.max(left * left * (3.0 - 2.0 * left), FAINT)
+    depth = 0.0
+  return pos, share, depth
 
 
 @wp.func

@@ -37,6 +37,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   sensor_rules,
   sensors,
   smooth,
+  soft_contacts,
   solve,
   springs,
   supported,
@@ -44,6 +45,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   transmissions,
   welds,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.settings import DEFAULT, Settings
 from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape
 
 STATE = ("qpos", "qvel", "act", "ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat")
@@ -66,9 +68,8 @@ class StageAdjoint:
     wrt: names of model fields that get a gradient too ("body_mass", "opt.gravity", ...), one row
       per row of the field: with one row, the sum over worlds.
     integrate: whether the outputs are those of `step`, or of `forward`.
-    polish: see `StepAdjoint`.
-    outputs: likewise.
-    world_fastest: the layout of the intermediate arrays; by default that which suits the device.
+    outputs: see `StepAdjoint`.
+    settings: the options.
 
   Attributes:
     cotangents: arrays by the name of the output, (nworld, ...), zero at first.
@@ -87,19 +88,17 @@ class StageAdjoint:
     wrt: tuple[str, ...] = (),
     outputs: tuple[str, ...] = (),
     integrate: bool = True,
-    polish: bool | None = None,
-    world_fastest: bool | None = None,
+    settings: Settings = DEFAULT,
   ):
     """See the class."""
     supported.check(mjm, m, wrt=wrt, outputs=outputs)
     device = d.qpos.device
-    if world_fastest is None:
-      world_fastest = device.is_cuda
+    fastest = device.is_cuda if settings.world_fastest is None else settings.world_fastest
     self.mjm, self.m, self.d, self.wrt = mjm, m, d, wrt
-    self.integrate, self._outputs = integrate, outputs
-    self._polish = polish
+    self.integrate, self.outputs = integrate, outputs
+    self.smoothing, self._polish = settings.smoothing, settings.polish
     with wp.ScopedDevice(device):
-      self.tape = Tape(d.nworld, device, world_fastest=world_fastest)
+      self.tape = Tape(d.nworld, device, world_fastest=fastest)
       self._allocate()
       self._record()
       self.tape.finish()
@@ -111,9 +110,9 @@ class StageAdjoint:
   def _allocate(self) -> None:
     m, d = self.m, self.d
     names = OUTPUTS if self.integrate else RATES
-    names = dict.fromkeys((*names, *self._outputs))
+    names = dict.fromkeys((*names, *self.outputs))
     self.cotangents = {name: wp.zeros_like(supported.output(d, name)) for name in names}
-    has_rows = self._has_rows = supported.has_rows(m, d)
+    has_rows = self.has_rows = supported.has_rows(m, d)
     self._has_welds = has_rows and m.eq_connect_adr.size + m.eq_wld_adr.size > 0
     second = self.integrate and solve.has_second_solve(m)
     self.implicitfast = second and solve.implicitfast(m)
@@ -135,7 +134,8 @@ class StageAdjoint:
     self._needs_forces = self._polish or self.implicitfast or self._has_welds or masked
     self._needs_forces |= self.discrete
     self._needs_forces |= self.senses_forces or bool(self.after_recompute)
-    self.newton = solve.Newton(m, d, rows=has_rows or self.discrete, polish=self._polish)
+    solved = (self.soft.m, self.soft.d) if self.soft else (m, d)
+    self.newton = solve.Newton(*solved, rows=has_rows or self.discrete, polish=self._polish)
     self.implicit = solve.Implicit(m, d) if second else None
     self.inputs = {name: self.tape.twin(getattr(d, name)) for name in STATE}
     for name in self.wrt:
@@ -148,29 +148,30 @@ class StageAdjoint:
   def _read_needs(self) -> None:
     """Which outputs depend on contacts, on the acceleration, and on the forces of rows."""
     located = contact_outputs.of_geometry(self)
-    exist = self._has_rows or located
+    exist = self.has_rows or located
     self.geometry = supported.contact_geometry(self.mjm, self.m, d=self.d) if exist else None
     sensed = "sensordata" in self.cotangents
     self._accelerations = sensed and sensors.has_accelerations(self.mjm)
     self._reactions = reactions.wanted(self)
     touched = self.geometry is not None and contact_outputs.of_forces(self)
-    self._limits = self._has_rows and limits.wanted(self)
-    self._row_forces = self._has_rows and (self._reactions or touched or self._limits)
+    self._limits = self.has_rows and limits.wanted(self)
+    self._row_forces = self.has_rows and (self._reactions or touched or self._limits)
     self._early = self._accelerations or self._reactions or self._row_forces
     self.weights = sensor_rules.weights(self) if sensed else wp.zeros((1, 1), dtype=float)
     if self._polish is None:
       # a row's force has the error of the acceleration times the stiffness of the row
       self._polish = solve.may_be_off(self.m) or self._row_forces
-    self._refines = self._has_rows and self.geometry is not None and self.geometry.refines
-    self._polish |= self._refines
+    self._refines = self.has_rows and self.geometry is not None and self.geometry.refines
+    self.soft = soft_contacts.make(self)
+    self._polish |= self._refines or self.soft is not None
 
   def _reports_forces(self) -> bool:
     """Whether generalised forces have cotangents, their own or those of sensors."""
     off = self.m.opt.disableflags & DisableBit.ACTUATION or not self.m.nactuator
-    sensed = "sensordata" in self._outputs and not off
+    sensed = "sensordata" in self.outputs and not off
     self.senses_forces = sensed and force_sensors.has_any(self.mjm, *force_sensors.KINDS)
     at_joints = sensed and force_sensors.has_any(self.mjm, force_sensors.JOINT)
-    return at_joints or not set(forces.FORCES).isdisjoint(self._outputs)
+    return at_joints or not set(forces.FORCES).isdisjoint(self.outputs)
 
   def constant(self, x: np.ndarray) -> wp.array:
     """An array of the topology, int or float."""
@@ -236,7 +237,7 @@ class StageAdjoint:
       over = self.sweep.carried
       self.actuator_rates = transmissions.find_rates(self, over, tendons=self.tendon_rates)
       actuators.record(self, self.actuator_rates)
-    if self._has_rows:
+    if self.has_rows:
       if self.discrete:
         self.metric.record(self)
       rescale.record(self, self.rows, equalities=self.equalities)
@@ -245,7 +246,7 @@ class StageAdjoint:
         welds.record(self, self.rows, equalities=self.equalities)
     if self.geometry:
       self._make_contacts()
-      if self._has_rows:
+      if self.has_rows:
         rescale.record_contacts(self)
         self.contacts.record_power(self, self.rows)
     outputs.record(self)
@@ -261,7 +262,7 @@ class StageAdjoint:
     self.sites = tape.struct(rates.Sites, site_bodyid=self.m.site_bodyid, **self.leaves(*names))
     self.inertia = smooth.make_inertia(self)
     self.contacts = self.collector = None
-    if self._has_rows:
+    if self.has_rows:
       self.rows, self.equalities = law.make_rows(self), law.make_equalities(self)
     off = self.m.opt.disableflags & DisableBit.GRAVITY
     gravity = self.leaf("opt.gravity")
@@ -332,7 +333,7 @@ class StageAdjoint:
 
   def _recompute(self) -> None:
     """The stages before the solver, and the systems of both solves."""
-    m, d = self.newton.m, self.d
+    m, d, soft = self.newton.m, self.newton.d, self.soft
     mjw.fwd_position(m, d, factorize=not self.newton.rows)
     if self._needs_forces:
       mjw.fwd_velocity(m, d)
@@ -342,9 +343,13 @@ class StageAdjoint:
     if self._has_welds or self._refines:
       # MJWarp makes the rows before it has the velocities that Jdot qvel of welds needs
       constraint.make_constraint(m, d)
+    if soft:
+      soft.soften()
     if self._needs_forces:
       mjw.fwd_actuation(m, d)
       mjw.fwd_acceleration(m, d)
+    if soft:
+      soft.solve(m)
     self.newton.begin()
     self.newton.polish()
     if self.implicit:

@@ -8,6 +8,7 @@ from mujoco_warp._src.types import DisableBit, IntegratorType
 from mjx_warp_ffi.mjx.warp.adjoint import delays, runge_kutta, sensor_rules, supported
 from mjx_warp_ffi.mjx.warp.adjoint.guard import Guard
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import REPORTS as REPORTS
+from mjx_warp_ffi.mjx.warp.adjoint.settings import DEFAULT, Settings
 from mjx_warp_ffi.mjx.warp.adjoint.stage import OUTPUTS as OUTPUTS
 from mjx_warp_ffi.mjx.warp.adjoint.stage import RATES as RATES
 from mjx_warp_ffi.mjx.warp.adjoint.stage import STATE as STATE
@@ -30,11 +31,7 @@ class StepAdjoint:
     outputs: names of outputs besides those, of `REPORTS`, that have a cotangent too; or
       "contact_force". The cotangents of contacts are by contact of the pool.
     integrate: whether the outputs are those of `step`, `OUTPUTS`, or of `forward`, `RATES`.
-    polish: whether to take one Newton step from the acceleration that the forward solve gave, for
-      an error of that solve is some thirty times larger in the gradient. It costs a recompute of
-      the smooth forces, and by default is left out where Newton's method can converge, unless
-      forces of constraints are outputs.
-    world_fastest: the layout of the intermediate arrays; by default that which suits the device.
+    settings: the options.
 
   Attributes:
     cotangents: arrays by the name of the output, (nworld, ...), zero at first.
@@ -53,8 +50,7 @@ class StepAdjoint:
     wrt: tuple[str, ...] = (),
     outputs: tuple[str, ...] = (),
     integrate: bool = True,
-    polish: bool | None = None,
-    world_fastest: bool | None = None,
+    settings: Settings = DEFAULT,
   ):
     """See the class."""
     several = integrate and m.opt.integrator == IntegratorType.RK4
@@ -69,8 +65,7 @@ class StepAdjoint:
       wrt=wrt,
       outputs=tuple(n for n in outputs if not (off and n == "sensordata")),
       integrate=integrate and not several,
-      polish=polish,
-      world_fastest=world_fastest,
+      settings=settings,
     )
     self._adjoint = runge_kutta.RungeKuttaAdjoint(m, self.stage) if several else self.stage
     self.cotangents = dict(self._adjoint.cotangents)
@@ -85,10 +80,13 @@ class StepAdjoint:
         guarded += [(self.cotangents["sensordata"], columns)] if columns else []
       sampled = delays.of_sensors(mjm)
       guarded += [(self.cotangents["history"], sampled)] if sampled else []
+      guarded += [(self.stage.soft.full, [0])] if self.stage.soft else []
       self._guard = Guard(d.nworld, guarded=guarded, gradients=self.gradients.values())
 
   def launch(self) -> None:
     """Computes `gradients` from `cotangents` and the inputs in the workspace."""
-    self._adjoint.launch()
     with wp.ScopedDevice(self._device):
+      if self.stage.soft:
+        self.stage.soft.begin()
+      self._adjoint.launch()
       self._guard.launch()

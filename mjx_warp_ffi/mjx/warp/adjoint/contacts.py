@@ -34,7 +34,7 @@ class Contacts:
   geom_bodyid: wp.array[int]
   body_invweight0: wp.array2d[wp.vec2]
   impratio_invsqrt: wp.array[float]
-  width: float  # of smoothed contacts, else 0
+  width: float  # of smoothed contacts, which their margins have besides, else 0
   looseness: float  # of their friction, else 1
   found: wp.array[float]  # the distance as the collision found it, which decides
   dist: wp.array[float]
@@ -225,7 +225,7 @@ def contact_kernel(elliptic: bool, a: int, *, given: bool = False, soft: bool = 
       return
     if (contacts.type[c] & CONSTRAINT) == 0:
       return
-    if contacts.found[c] >= contacts.margin[c] + contacts.width:
+    if contacts.found[c] >= contacts.margin[c]:
       return
     world = contacts.world[c]
     b0 = contacts.geom_bodyid[contacts.geom[c][0]]
@@ -248,7 +248,7 @@ def contact_kernel(elliptic: bool, a: int, *, given: bool = False, soft: bool = 
     weight = contacts.body_invweight0[row, b0][0] + contacts.body_invweight0[row, b1][0]
     gap = contacts.dist[c] - contacts.margin[c]
     if wp.static(soft):
-      pos, share, depth = soft_law(gap, contacts.width)
+      pos, share, depth = soft_law(gap + contacts.width, contacts.width)
       full = row_law(rows, world, TOUCH, contacts.solref[c], contacts.solimp[c], depth)
       law = wp.vec4(full[0] * share, full[1], full[2] * share, full[3])
     else:

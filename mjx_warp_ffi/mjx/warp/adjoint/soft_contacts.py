@@ -77,15 +77,6 @@ def _scale(x: wp.array[float], y: float, out: wp.array[float]):
 
 
 @wp.kernel(enable_backward=False)
-def _widen(nacon: wp.array[int], width: float, wide: wp.array[float], margin: wp.array[float]):
-  """Keeps the margins, and has rows made for contacts within the width; a thread per contact."""
-  c = wp.tid()
-  if c < nacon[0]:
-    margin[c] = wide[c]
-    wide[c] += width
-
-
-@wp.kernel(enable_backward=False)
 def _note_pools(naconmax: int, found: wp.array[int], pairs: wp.array[int], full: wp.array2d[float]):
   """Flags all worlds if the pools lost anything."""
   world = wp.tid()
@@ -109,8 +100,8 @@ def _soften(pool: _Pool, width: float, stiffness: wp.array2d[float], aref: wp.ar
     return
   world = pool.world[c]
   h = pool.timestep[world % pool.timestep.shape[0]]
-  gap = pool.dist[c] - pool.margin[c]
-  made = gap - width
+  made = pool.dist[c] - pool.margin[c]
+  gap = made + width
   law = _contact_kbimp(pool.flags, h, pool.solref[c], pool.solimp[c], made, False)
   pos, share, depth = soft_law(gap, width)
   imp = share * _contact_kbimp(pool.flags, h, pool.solref[c], pool.solimp[c], depth, False)[2]
@@ -126,12 +117,11 @@ def _soften(pool: _Pool, width: float, stiffness: wp.array2d[float], aref: wp.ar
 class SoftContacts:
   """Smoothed contacts of a workspace: what the backward pass runs in place of MJWarp's.
 
-  `begin`, then MJWarp's stages with `m` and `d` up to the rows, then `soften` and, once the smooth
-  forces are there, `solve`.
+  `begin`, then MJWarp's stages with `m` up to the rows, then `soften` and, once the smooth forces
+  are there, `solve`.
 
   Attributes:
-    m: the model, whose collisions reach further by the width.
-    d: the workspace; only the margins of its contacts are others, wider by the width.
+    m: the model, whose margins are wider by the width.
     width: see `ContactSmoothing`.
     looseness: what the root of 1 / impratio is multiplied by.
     full: (nworld, 1), not zero where capacities did not suffice for the contacts.
@@ -139,7 +129,7 @@ class SoftContacts:
 
   def __init__(self, m: mjw.Model, d: mjw.Data, *, smoothing: ContactSmoothing):
     """On the current Warp device."""
-    self._exact, self._data = m, d
+    self._exact, self._d = m, d
     self.width = smoothing.width
     self.looseness = smoothing.friction**-0.5
     self.full = wp.zeros((d.nworld, 1), dtype=float)
@@ -151,12 +141,10 @@ class SoftContacts:
     self.m = dataclasses.replace(
       m,
       opt=opt,
-      geom_gap=wp.zeros_like(m.geom_gap),
-      pair_gap=wp.zeros_like(m.pair_gap),
+      geom_margin=wp.zeros_like(m.geom_margin),
+      pair_margin=wp.zeros_like(m.pair_margin),
       callback=dataclasses.replace(m.callback, contactfilter=self._collided),
     )
-    wide = wp.zeros_like(d.contact.includemargin)
-    self.d = dataclasses.replace(d, contact=dataclasses.replace(d.contact, includemargin=wide))
     pool, contact = _Pool(), d.contact
     pool.nacon, pool.world, pool.dist = d.nacon, contact.worldid, contact.dist
     pool.margin, pool.row = contact.includemargin, contact.efc_address
@@ -169,29 +157,25 @@ class SoftContacts:
     """Brings the model up to date."""
     m, exact = self.m, self._exact
     self.full.zero_()
-    self._data.overflow.zero_()
-    # a gap lets collisions be found, and makes no rows; each geom of a pair has one
-    for gap, out, more in (
-      (exact.geom_gap, m.geom_gap, 0.5 * self.width),
-      (exact.pair_gap, m.pair_gap, self.width),
-    ):
-      wp.launch(_add, gap.shape, inputs=[gap, more], outputs=[out])
+    self._d.overflow.zero_()
+    half = 0.5 * self.width  # the margin of a contact is the sum of those of its geoms
+    inputs = [exact.geom_margin, half]
+    wp.launch(_add, m.geom_margin.shape, inputs=inputs, outputs=[m.geom_margin])
+    inputs = [exact.pair_margin, self.width]
+    wp.launch(_add, m.pair_margin.shape, inputs=inputs, outputs=[m.pair_margin])
     ratio, out = exact.opt.impratio_invsqrt, m.opt.impratio_invsqrt
     wp.launch(_scale, ratio.shape, inputs=[ratio, self.looseness], outputs=[out])
 
   def _collided(self, m: mjw.Model, d: mjw.Data) -> None:
     """What belongs between the collisions and the rows."""
-    margin = self._data.contact.includemargin
     inputs = [d.naconmax, d.nacon, d.ncollision]
     wp.launch(_note_pools, d.nworld, inputs=inputs, outputs=[self.full])
     if self._exact.callback.contactfilter:
       self._exact.callback.contactfilter(m, d)
-    inputs = [d.nacon, self.width]
-    wp.launch(_widen, d.naconmax, inputs=inputs, outputs=[d.contact.includemargin, margin])
 
   def soften(self) -> None:
     """Gives the rows of contacts the smoothed law."""
-    d = self._data
+    d = self._d
     inputs = [self._pool, self.width]
     wp.launch(_soften, d.naconmax, inputs=inputs, outputs=[d.efc.D, d.efc.aref])
     inputs = [d.njmax, d.nefc, d.overflow]
@@ -199,8 +183,8 @@ class SoftContacts:
 
   def solve(self, m: mjw.Model) -> None:
     """Solves for the smoothed acceleration, from that of the step."""
-    wp.copy(self.d.qacc_warmstart, self.d.qacc)
-    solver.solve(m, self.d)
+    wp.copy(self._d.qacc_warmstart, self._d.qacc)
+    solver.solve(m, self._d)
 
 
 def make(step) -> SoftContacts | None:

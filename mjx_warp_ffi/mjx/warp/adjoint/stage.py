@@ -134,8 +134,8 @@ class StageAdjoint:
     self._needs_forces = self._polish or self.implicitfast or self._has_welds or masked
     self._needs_forces |= self.discrete
     self._needs_forces |= self.senses_forces or bool(self.after_recompute)
-    solved = (self.soft.m, self.soft.d) if self.soft else (m, d)
-    self.newton = solve.Newton(*solved, rows=has_rows or self.discrete, polish=self._polish)
+    solved = self.soft.m if self.soft else m
+    self.newton = solve.Newton(solved, d, rows=has_rows or self.discrete, polish=self._polish)
     self.implicit = solve.Implicit(m, d) if second else None
     self.inputs = {name: self.tape.twin(getattr(d, name)) for name in STATE}
     for name in self.wrt:
@@ -333,7 +333,7 @@ class StageAdjoint:
 
   def _recompute(self) -> None:
     """The stages before the solver, and the systems of both solves."""
-    m, d, soft = self.newton.m, self.newton.d, self.soft
+    m, d, soft = self.newton.m, self.d, self.soft
     mjw.fwd_position(m, d, factorize=not self.newton.rows)
     if self._needs_forces:
       mjw.fwd_velocity(m, d)

@@ -1,10 +1,14 @@
 """Smoothed contacts: the gradient of a law of their own, and a step that stays as it is."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
+from helpers import ROOT
 
 import adjoint_oracle as oracle
 from adjoint_case import STIFF, Case, assert_close, load
@@ -299,3 +303,44 @@ def test_it_is_replaced_as_other_settings_and_equal_ones_share_a_compilation():
   soft = m.replace(contact_smoothing=mjx.ContactSmoothing(width=0.01))
   again = m.replace(contact_smoothing=mjx.ContactSmoothing(0.01, friction=1))
   assert jax.tree.structure(soft) == jax.tree.structure(again) != jax.tree.structure(m)
+
+
+def test_a_finger_at_rest_finds_the_body_that_it_should_push():
+  text = """<mujoco><option timestep="0.004"/><worldbody>
+    <body><joint name="finger" type="slide" axis="1 0 0" damping="1"/><geom size="0.05"/></body>
+    <body pos="0.2 0 0"><joint type="slide" axis="1 0 0" damping="1"/><geom size="0.05"/></body>
+    </worldbody><actuator><motor joint="finger"/></actuator></mujoco>"""
+  losses = []
+  for smoothing in (None, mjx.ContactSmoothing(0.2)):
+    m = mjx.put_model(mujoco.MjModel.from_xml_string(text), contact_smoothing=smoothing)
+    d = mjx.make_data(m)
+
+    def miss(force, m=m, d=d):
+      _, after = mjx.rollout(m, d, jnp.broadcast_to(force, (100, 1)))
+      return (after.qpos[1] - 0.2) ** 2
+
+    value_and_grad = jax.jit(jax.value_and_grad(miss))
+    force, pace = jnp.zeros(()), 0.0
+    for _ in range(40):
+      loss, slope = value_and_grad(force)
+      pace = 0.8 * pace - 0.15 * jnp.sign(slope)
+      force = force + pace
+    losses.append(float(loss))
+  assert losses[0] == pytest.approx(0.04)  # it stays where it is
+  assert losses[1] < 1e-3
+
+
+@pytest.mark.slow
+def test_the_tables_and_the_picture_are_made(tmp_path):
+  script, picture = ROOT / "benchmarks" / "contact_smoothing.py", tmp_path / "picture.png"
+  for arguments in (["--states", "2", "--steps", "2", "hopper"], ["--plot", str(picture)]):
+    done = subprocess.run(
+      [sys.executable, str(script), *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    if arguments[0] == "--states":
+      rows = [line for line in done.stdout.splitlines() if line.startswith("| 1e-06 | 1 |")]
+      assert len(rows) == 2
+      assert float(rows[0].split("|")[3].split("(")[0]) < 1e-3  # nearly the exact gradient
+      assert float(rows[1].split("|")[3].split("(")[0]) > 0.99
+  assert picture.stat().st_size > 10_000

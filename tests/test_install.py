@@ -136,5 +136,7 @@ def test_arguments_without_a_meaning_here_are_accepted():
     assert mjx.get_data(mj_model, mjx.step(m, d), {}).time == np.float32(mj_model.opt.timestep)
   with pytest.raises(TypeError, match="impl='warp'"):
     mjx.put_model(mj_model, "warp")
+  with pytest.raises(TypeError, match="put_model takes no argument gradients"):
+    mjx.put_model(mj_model, gradients="fd")
   with pytest.raises(ValueError, match="only implementation"):
     mjx.put_model(mj_model, impl="jax")

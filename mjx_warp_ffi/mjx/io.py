@@ -36,6 +36,19 @@ def _check_device(device: Any) -> None:
 _IGNORED = frozenset({"keepalive_refs", "_full_compat", "dummy_arg_for_batching"})
 
 
+_IGNORED_OF_MODEL = frozenset({"graph_mode", "keepalive_refs", "batch_sizes"})
+
+
+def _check_smoothing(smoothing: Any, gradient: str) -> None:
+  if smoothing is None:
+    return
+  if not isinstance(smoothing, ContactSmoothing):
+    kind = type(smoothing).__name__
+    raise TypeError(f"contact_smoothing takes a mjx.ContactSmoothing, got {kind}")
+  if gradient != "analytic":
+    raise ValueError(f"contact_smoothing belongs to gradient='analytic', got {gradient!r}")
+
+
 def put_model(
   m: mujoco.MjModel,
   device: jax.Device | None = None,
@@ -44,9 +57,7 @@ def put_model(
   gradient: str = "analytic",
   contact_smoothing: ContactSmoothing | None = None,
   autoreset: bool = False,
-  graph_mode: Any = None,
-  keepalive_refs: Any = None,
-  batch_sizes: Any = None,
+  **ignored: Any,
 ) -> Model:
   """Puts a MuJoCo model into JAX.
 
@@ -58,31 +69,30 @@ def put_model(
     contact_smoothing: lets the analytic gradient, and nothing else, feel contacts before bodies
       touch, and softens friction; None leaves the gradient exact.
     autoreset: reset worlds whose state becomes bad (NaN, huge), as mj_step does.
-    graph_mode: ignored: every call replays a graph on buffers that stay.
-    keepalive_refs: ignored, as nothing outside JAX is referred to.
-    batch_sizes: ignored, as every leaf may get batch axes later.
+    **ignored: `graph_mode`, `keepalive_refs` and `batch_sizes` of mujoco.mjx, which have no meaning
+      here: every call replays a graph on buffers that stay, nothing outside JAX is referred to, and
+      every leaf may get batch axes later.
 
   Returns:
     The Model.
 
   Raises:
     NotImplementedError: if MuJoCo Warp lacks a feature that the model uses; the text names it.
-    TypeError: if `m` is no MjModel, or `contact_smoothing` no ContactSmoothing.
+    TypeError: if `m` is no MjModel, `contact_smoothing` no ContactSmoothing, or for an unknown
+      argument.
     ValueError: for another `impl` or an unknown `gradient`, or if contacts are to be smoothed for
       another gradient than the analytic one.
   """
   _check_impl(impl)
   _check_device(device)
+  unknown = sorted(set(ignored) - _IGNORED_OF_MODEL)
+  if unknown:
+    raise TypeError(f"put_model takes no argument {', '.join(unknown)}")
   if not isinstance(m, mujoco.MjModel):
     raise TypeError(f"put_model takes a mujoco.MjModel, got {type(m).__name__}")
   if gradient not in _GRADIENTS:
     raise ValueError(f"gradient must be one of {', '.join(_GRADIENTS)}, got {gradient!r}")
-  if contact_smoothing is not None:
-    if not isinstance(contact_smoothing, ContactSmoothing):
-      kind = type(contact_smoothing).__name__
-      raise TypeError(f"contact_smoothing takes a mjx.ContactSmoothing, got {kind}")
-    if gradient != "analytic":
-      raise ValueError(f"contact_smoothing belongs to gradient='analytic', got {gradient!r}")
+  _check_smoothing(contact_smoothing, gradient)
   settings = dict(gradient=gradient, contact_smoothing=contact_smoothing, autoreset=autoreset)
   model = types.model_of(m, warp_io.check_and_options(m), **settings)
   return model if device is None else jax.device_put(model, device)

@@ -31,9 +31,9 @@ SCENE = """
     <body pos="-1 0 0.1"><joint type="slide" axis="0 0 1"/><joint axis="0 1 0" damping="0.1"/>
       <geom type="box" size="0.2 0.1 0.1" condim="1"/></body>
   </worldbody>
-  <sensor><accelerometer site="at"/></sensor>
+  <sensor><accelerometer site="at"/><touch site="at"/></sensor>
 </mujoco>""".replace(
-  '<geom size="0.1" condim="3"/>', '<geom size="0.1" condim="3"/><site name="at"/>'
+  '<geom size="0.1" condim="3"/>', '<geom size="0.1" condim="3"/><site name="at" size="0.12"/>'
 )
 DROP = """
 <mujoco>
@@ -77,9 +77,11 @@ def test_the_gradient_is_that_of_the_smoothed_law_in_float64(cone, friction):
   _check(case, smoothing)
 
 
-def test_a_step_of_implicitfast_has_the_gradient_of_the_smoothed_law():
+def test_a_step_of_implicitfast_with_sparse_rows_has_the_gradient_of_the_smoothed_law():
   m, smoothing = _scene("elliptic", "implicitfast"), mjx.ContactSmoothing(WIDTH, 0.3)
+  m.opt.jacobian = mujoco.mjtJacobian.mjJAC_SPARSE
   case = Case(m, _states(m, (0.005,)), smoothing=smoothing)
+  assert case.model.is_sparse
   case.adjoint.launch()
   _check(case, smoothing)
 

@@ -43,7 +43,7 @@ def _refused(m: mjw.Model, outputs: tuple[str, ...]) -> list[str]:
   if np.any(m.actuator_trntype.numpy() == int(TrnType.BODY)):
     found.append("adhesion")  # on all contacts alike that the collision finds
   if np.any(m.geom_type.numpy() == int(mjw.GeomType.HFIELD)):
-    found.append("height fields")  # seen from no further than their margin
+    found.append("height fields")  # MJWarp raises them by the margin: other contacts
   found += [name for name in outputs if name.startswith("contact")]  # by another numbering
   return [f"{name} with contact_smoothing" for name in found]
 

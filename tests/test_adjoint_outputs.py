@@ -46,6 +46,11 @@ def test_internal_and_external_forces_and_accelerations_of_bodies_have_the_gradi
   check(CUTS, random_states, tolerance=SMOOTH, outputs=outputs, integrate=False)
 
 
+def test_centres_and_velocities_of_subtrees_have_the_gradient_together():
+  outputs = ("subtree_com", "cvel", "subtree_linvel", "subtree_angmom")
+  check(CUTS, random_states, tolerance=SMOOTH, outputs=outputs, integrate=False)
+
+
 def test_force_sensors_feel_connects_and_welds():
   text = re.sub(r"<spatial.*?</spatial>", "", models.CONSTRAINED, flags=re.DOTALL)
   sites = '<force site="sa"/><torque site="sa"/><force site="sf"/><torque site="sc"/>'

@@ -242,12 +242,13 @@ def record(step) -> None:
     tape.output(site_pose, inputs=[*nodes, step.sites], outputs=step.reports(SITES))
   if step.reports(SUBTREES):
     com, inputs = record_centres(step)
-    if "subtree_com" in step.cotangents:
-      cotangent = step.cotangents["subtree_com"]
-      tape.call(backward=lambda: wp.copy(com.grad, cotangent))
     rest = step.reports(SUBTREES[1:])
     if rest:
       tape.output(subtree_velocity, inputs=[*inputs, com], outputs=rest)
+    if "subtree_com" in step.cotangents:
+      # the first to run backwards: the velocities add to it
+      cotangent = step.cotangents["subtree_com"]
+      tape.call(backward=lambda: wp.copy(com.grad, cotangent))
   for names, rates in ((TENDONS, step.tendon_rates), (ACTUATORS, step.actuator_rates)):
     if rates is not None:
       for name, field in zip(names, ("length", "velocity"), strict=True):

@@ -6,7 +6,7 @@ import numpy as np
 
 import adjoint_oracle as oracle
 from mjx_warp_ffi.mjx.warp.adjoint.settings import Settings
-from mjx_warp_ffi.mjx.warp.adjoint.step import StepAdjoint
+from mjx_warp_ffi.mjx.warp.adjoint.step import Scope, StepAdjoint
 
 # float32 against float64; the largest error of a gradient over its largest entry. The smooth parts
 # come to 2e-5. Rows are stiff: the error of their solves is that of float32 times the condition of
@@ -36,8 +36,8 @@ class Case:
     n = len(states)
     self.model = mjw.put_model(m)
     self.d, self.forward = (mjw.make_data(m, nworld=n, njmax=njmax, nconmax=30) for _ in range(2))
-    settings = Settings(**settings)
-    options = dict(wrt=wrt, outputs=outputs, integrate=integrate, settings=settings)
+    scope = Scope.STEP if integrate else Scope.FORWARD
+    options = dict(wrt=wrt, outputs=outputs, scope=scope, settings=Settings(**settings))
     self.adjoint = StepAdjoint(m, self.model, d=self.d, **options)
     self.cotangents = [
       {

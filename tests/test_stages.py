@@ -228,20 +228,19 @@ def test_a_stage_checks_its_arguments():
     mjx.kinematics(m, None)
 
 
-def test_a_gradient_of_a_stage_is_refused_unless_it_is_stopped():
+def test_a_gradient_of_inverse_dynamics_is_refused_unless_it_is_stopped():
   mj_model = load("double_pendulum")
   m, d = mjx.put_model(mj_model), mjx.make_data(mj_model)
 
-  def height(qpos, stop):
+  def force(qpos, stop):
     state = d.replace(qpos=qpos)
-    poses = mjx.kinematics(m, jax.lax.stop_gradient(state) if stop else state)
-    mass = mjx.full_m(m, jax.lax.stop_gradient(poses) if stop else poses)
-    return jnp.sum(poses.xpos) + mass[0, 0] + jnp.sum(qpos)
+    forces = mjx.inverse(m, jax.lax.stop_gradient(state) if stop else state)
+    return jnp.sum(forces.qfrc_inverse) + jnp.sum(qpos)
 
-  with pytest.raises(NotImplementedError, match="kinematics has no gradient.*mjx.forward"):
-    jax.grad(height)(d.qpos, False)
-  np.testing.assert_array_equal(jax.grad(height)(d.qpos, True), 1.0)
+  with pytest.raises(NotImplementedError, match="inverse has no gradient.*mjx.forward"):
+    jax.grad(force)(d.qpos, False)
+  np.testing.assert_array_equal(jax.grad(force)(d.qpos, True), 1.0)
   batch = jnp.stack([d.qpos, d.qpos + 1])
   np.testing.assert_array_equal(
-    jax.jit(jax.vmap(jax.grad(height), (0, None)), static_argnums=1)(batch, True), 1.0
+    jax.jit(jax.vmap(jax.grad(force), (0, None)), static_argnums=1)(batch, True), 1.0
   )

@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 from mjx_warp_ffi.mjx.types import Data, Model
 from mjx_warp_ffi.mjx.warp import forward as backend
+from mjx_warp_ffi.mjx.warp.adjoint.step import Scope
 from mjx_warp_ffi.mjx.warp.substeps import differentiable_steps
 from mjx_warp_ffi.mjx.warp.vjp import differentiable
 
-_forward = differentiable(backend.forward, integrate=False)
+_forward = differentiable(backend.forward, Scope.FORWARD)
 
 
 def step(m: Model, d: Data, *, substeps: int = 1) -> Data:

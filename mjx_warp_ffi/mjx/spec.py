@@ -114,6 +114,11 @@ class Sizes(NamedTuple):
   njmax_nnz: int | None = None
   nvmax: int | None = None
 
+  def without_rows(self, nconmax: int = 0) -> Sizes:
+    """The capacities of what needs no constraint rows, and this many contacts of one world."""
+    contacts = dict(nconmax=nconmax, nccdmax=nconmax, naconmax=None, naccdmax=None)
+    return self._replace(njmax=0, **contacts)
+
 
 def _may_act(value: Any) -> bool:
   try:

@@ -6,6 +6,9 @@ is a pure function of the state (`qpos`, `qvel`, `act`, inputs): it runs the pip
 including itself, so calls need no order, and each costs all stages before it. Stages whose results
 are of interest together are one call (`fwd_position`, `fwd_velocity`, `forward`).
 
+Each but `inverse`, and `rne` of an acceleration, has a gradient, as `Model.gradient` says. That of
+a stage before the solve solves nothing; fields that pass through pass their cotangents through.
+
 All raise ValueError for a wrong shape or dtype or a Data of another model, TypeError for other
 types.
 """
@@ -16,10 +19,12 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from mjx_warp_ffi.mjx.forward import step
 from mjx_warp_ffi.mjx.types import Data, Model
 from mjx_warp_ffi.mjx.warp import stages as backend
 
 _STAGE = mujoco.mjtStage
+_INTEGRATOR = mujoco.mjtIntegrator
 
 
 def kinematics(m: Model, d: Data) -> Data:
@@ -158,12 +163,14 @@ def sensor_acc(m: Model, d: Data) -> Data:
 
 def energy_pos(m: Model, d: Data) -> Data:
   """Potential energy `energy[0]`, as mj_energyPos, whatever the enable flags."""
-  return backend.energy_pos(m, d)
+  after = backend.energy_pos(m, d)
+  return after.replace(energy=d.energy.at[0].set(after.energy[0]))
 
 
 def energy_vel(m: Model, d: Data) -> Data:
   """Kinetic energy `energy[1]`, as mj_energyVel, whatever the enable flags."""
-  return backend.energy_vel(m, d)
+  after = backend.energy_vel(m, d)
+  return after.replace(energy=d.energy.at[1].set(after.energy[1]))
 
 
 def inverse(m: Model, d: Data) -> Data:
@@ -174,19 +181,20 @@ def inverse(m: Model, d: Data) -> Data:
 def euler(m: Model, d: Data) -> Data:
   """A step that ends by semi-implicit Euler, whatever `opt.integrator`, as mj_Euler."""
   _not_discrete(m, "euler")
-  return backend.euler(m, d)
+  return step(_ending(m, _INTEGRATOR.mjINT_EULER), d)
 
 
 def implicit(m: Model, d: Data) -> Data:
   """A step that ends by the implicit integrator, or implicitfast if that is the model's."""
   _not_discrete(m, "implicit")
-  return backend.implicit(m, d)
+  fast = m.opt.integrator == _INTEGRATOR.mjINT_IMPLICITFAST
+  return step(m if fast else _ending(m, _INTEGRATOR.mjINT_IMPLICIT), d)
 
 
 def rungekutta4(m: Model, d: Data) -> Data:
   """A step of fourth-order Runge-Kutta, whatever `opt.integrator`, as mj_RungeKutta."""
   _not_discrete(m, "rungekutta4")
-  return backend.rungekutta4(m, d)
+  return step(_ending(m, _INTEGRATOR.mjINT_RK4), d)
 
 
 def discrete(m: Model, d: Data) -> Data:
@@ -199,7 +207,12 @@ def discrete(m: Model, d: Data) -> Data:
     raise ValueError(
       "discrete needs a model with opt.integrator=mjINT_DISCRETE, whose constraint solve differs"
     )
-  return backend.discrete(m, d)
+  return step(m, d)
+
+
+def _ending(m: Model, integrator: mujoco.mjtIntegrator) -> Model:
+  """The model with another integrator."""
+  return m.tree_replace({"opt.integrator": int(integrator)})
 
 
 def _not_discrete(m: Model, name: str) -> None:

@@ -16,21 +16,23 @@ import numpy as np
 import warp as wp
 
 from mjx_warp_ffi.mjx.smoothing import ContactSmoothing
+from mjx_warp_ffi.mjx.spec import Sizes
 from mjx_warp_ffi.mjx.types import Model
 from mjx_warp_ffi.mjx.warp import batching, fields, report
-from mjx_warp_ffi.mjx.warp.adjoint import sensor_rules, supported
-from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import FORCE, GEOMETRY
+from mjx_warp_ffi.mjx.warp.adjoint import limits, reactions, sensor_rules, supported
+from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import DISTANCES, FORCE, GEOMETRY
 from mjx_warp_ffi.mjx.warp.adjoint.settings import Settings
-from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, RATES, REPORTS, STATE, StepAdjoint
+from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, RATES, REPORTS, STATE, Scope, StepAdjoint
 from mjx_warp_ffi.mjx.warp.ffi import Inputs, digest
 from mjx_warp_ffi.mjx.warp.reverse import reverse_once
-from mjx_warp_ffi.mjx.warp.types import IntegratorType
+from mjx_warp_ffi.mjx.warp.types import IntegratorType, TrnType
 from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
 from mjx_warp_ffi.third_party.warp import guard
 from mjx_warp_ffi.third_party.warp.program import Program, jax_program
 
 Results = dict[str, jax.Array]
 
+_SOLVED = ("qfrc_constraint", *reactions.REPORTS)  # what only a solve gives
 _ALTERNATIVE = "mjx.put_model(m, gradient='fd') differentiates everything by central differences"
 
 
@@ -40,7 +42,7 @@ class Wanted:
 
   Attributes:
     name: name of the function.
-    integrate: whether the function is a step, or the forward dynamics.
+    scope: where in a step its results lie.
     leaves: model leaves that all worlds may share.
     parameters: model leaves that get a gradient.
     inputs: Data fields that are passed.
@@ -50,7 +52,7 @@ class Wanted:
   """
 
   name: str
-  integrate: bool
+  scope: Scope
   leaves: tuple[str, ...]
   parameters: tuple[str, ...]
   inputs: tuple[str, ...]
@@ -81,7 +83,7 @@ class Analytic:
     return self.wanted.parameters
 
   def gradients(
-    self, m: Model, inputs: Inputs, *, qacc: jax.Array, cotangents: Results, in_loop: bool
+    self, m: Model, inputs: Inputs, *, qacc: jax.Array | None, cotangents: Results, in_loop: bool
   ) -> Results:
     """The gradients by name.
 
@@ -89,6 +91,8 @@ class Analytic:
       NotImplementedError: outside a loop, for the cotangent of a result without a rule.
     """
     given = dict(cotangents)
+    if qacc is None:
+      qacc = jnp.zeros(m.nv, jnp.float32)
     # this is the acceleration of the step; after one of RK4 that of its last stage, without a rule
     if "qacc_warmstart" in given and m.opt.integrator != IntegratorType.RK4:
       warmstart = given.pop("qacc_warmstart")
@@ -97,16 +101,20 @@ class Analytic:
     if not in_loop:
       # the state that a rollout carries has cotangents throughout: its warm start is checked below
       carried = ("qacc_warmstart",) if "time" in given else ()
-      named = (n for n in given if n not in carried)
-      check_outputs(named, integrate=self.wanted.integrate, smoothed=smoothed)
-    rules = _rules(self.wanted.integrate, smoothed)
+      asked = [n for n in given if n not in carried]
+      check_outputs(asked, scope=self.wanted.scope, smoothed=smoothed)
+    # to the adjoint any acceleration is qacc
+    named = {self.wanted.scope.acceleration: "qacc"}
+    given = {named.get(n, n): ct for n, ct in given.items()}
+    rules = [named.get(n, n) for n in _rules(self.wanted.scope, smoothed)]
     unruled = tuple(n for n in given if n not in rules)
     ruled = tuple(n for n in rules if n in given)
     wanted = dataclasses.replace(self.wanted, cotangents=ruled, unruled=unruled)
-    _check_rules(Plan(m.spec, m.opt.statics, inputs.sizes, 1, frozenset()), wanted)
+    plan = _plan(m, inputs.sizes, wanted=wanted)
+    _check_rules(plan, wanted)
     # the carry of a loop has a cotangent for everything: that it is zero shows only at run time
     nonzero = [jnp.any(given[n] != 0) for n in unruled]
-    silent = sum(sensor_rules.unruled(m.spec.mj_model, m.opt.integrator).values(), [])
+    silent = sum(sensor_rules.unruled(m.spec.mj_model, plan.statics.integrator).values(), [])
     if "sensordata" in ruled and silent:  # some sensors have a rule, and these have not
       unruled += ("sensordata",)
       nonzero.append(jnp.any(given["sensordata"][np.array(silent)] != 0))
@@ -120,19 +128,51 @@ class Analytic:
     return gradients
 
 
-def _rules(integrate: bool, smoothed: bool) -> tuple[str, ...]:
+def _rules(scope: Scope, smoothed: bool) -> tuple[str, ...]:
   """The results that can have a cotangent."""
-  rules = (*(OUTPUTS if integrate else RATES), *REPORTS, FORCE)
+  if not scope.constrained:
+    smooth = ("qacc_smooth",) if scope is Scope.SMOOTH else ()
+    return ("act_dot", *smooth, *(n for n in REPORTS if n not in _SOLVED))
+  rules = (*(OUTPUTS if scope is Scope.STEP else RATES), *REPORTS, FORCE)
   # smoothed contacts are more than those of the step, and in another order
   return tuple(n for n in rules if n not in (*GEOMETRY, FORCE)) if smoothed else rules
 
 
-def check_outputs(names: Iterable[str], *, integrate: bool = True, smoothed: bool = False) -> None:
+def _plan(
+  m: Model,
+  sizes: Sizes,
+  *,
+  wanted: Wanted,
+  nworld: int = 1,
+  batched: frozenset[str] = frozenset(),
+) -> Plan:
+  """The workspace of an adjoint, which has room for contacts and rows only if they matter."""
+  statics = m.opt.statics
+  if not wanted.scope.constrained:
+    # how a step ends and what its solver does is nothing to what comes before
+    statics = statics._replace(integrator=int(IntegratorType.EULER), noslip_iterations=0)
+    if not _touches(m, wanted):
+      sizes = sizes.without_rows()
+      statics = statics._replace(run_collision_detection=True)
+  return Plan(m.spec, statics, sizes, nworld, batched)
+
+
+def _touches(m: Model, wanted: Wanted) -> bool:
+  """Whether contacts or rows have an effect before the solve."""
+  mj_model, found = m.spec.mj_model, not set(GEOMETRY).isdisjoint(wanted.cotangents)
+  if "sensordata" in wanted.cotangents:
+    found |= bool(np.isin(mj_model.sensor_type, (*limits.KINDS, *DISTANCES)).any())
+  return found or bool(np.any(mj_model.actuator_trntype == int(TrnType.BODY)))
+
+
+def check_outputs(
+  names: Iterable[str], *, scope: Scope = Scope.STEP, smoothed: bool = False
+) -> None:
   """Raises NotImplementedError if a result that has a cotangent has no analytic rule.
 
   Fewer have one where contacts are smoothed.
   """
-  rules = _rules(integrate, smoothed)
+  rules = _rules(scope, smoothed)
   unruled = [n for n in names if n not in rules]
   if unruled:
     known = ", ".join(n for n in rules if n != FORCE)
@@ -144,7 +184,7 @@ def check_outputs(names: Iterable[str], *, integrate: bool = True, smoothed: boo
 
 
 def rule_of(
-  name: str, m: Model, *, inputs: Inputs, parameters: tuple[str, ...], integrate: bool
+  name: str, m: Model, *, inputs: Inputs, parameters: tuple[str, ...], scope: Scope
 ) -> Analytic:
   """The rule of a function; checks at trace time that there is one."""
   unruled = sorted(set(parameters) - supported.PARAMETERS)
@@ -159,15 +199,15 @@ def rule_of(
   leaves = (f.name for f in fields.model_leaves() if fields.lookup(m, f.name).size)
   wanted = Wanted(
     name=name,
-    integrate=integrate,
+    scope=scope,
     leaves=tuple(n for n in leaves if n not in parameters),
     parameters=parameters,
     inputs=tuple(inputs.arrays),
     cotangents=(),
     unruled=(),
-    smoothing=m.contact_smoothing,
+    smoothing=m.contact_smoothing if scope.constrained else None,
   )
-  _check_rules(Plan(m.spec, m.opt.statics, inputs.sizes, 1, frozenset()), wanted)
+  _check_rules(_plan(m, inputs.sizes, wanted=wanted), wanted)
   return Analytic(wanted)
 
 
@@ -185,8 +225,8 @@ def _adjoint(w: Workspace, wanted: Wanted) -> StepAdjoint:
     w.m,
     d=w.d,
     wrt=wanted.parameters,
-    outputs=tuple(n for n in wanted.cotangents if n in REPORTS or n == FORCE),
-    integrate=wanted.integrate,
+    outputs=tuple(n for n in wanted.cotangents if n in REPORTS or n in (FORCE, "act_dot")),
+    scope=wanted.scope,
     settings=Settings(smoothing=wanted.smoothing),
   )
 
@@ -219,7 +259,7 @@ def _gradients(
   def over_worlds(rows: frozenset[int], arrays: batching.Arrays) -> batching.Arrays:
     batched = frozenset(wanted.leaves[i] for i in rows) | frozenset(wanted.parameters)
     nworld = arrays[len(wanted.leaves)].shape[0]
-    plan = Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched)
+    plan = _plan(m, inputs.sizes, wanted=wanted, nworld=nworld, batched=batched)
     return _launch(wanted, plan, arrays)
 
   results = batching.batched(over_worlds, len(shared))(*args)

@@ -36,7 +36,7 @@ def inputs_with(m: Model, d: Data, *, names: Iterable[str], rows: bool, nconmax:
   }
   sizes = inputs.sizes
   if not rows:
-    sizes = sizes._replace(nconmax=nconmax, njmax=0, nccdmax=nconmax, naconmax=None, naccdmax=None)
+    sizes = sizes.without_rows(nconmax)
   return Inputs({**inputs.arrays, **more}, sizes)
 
 

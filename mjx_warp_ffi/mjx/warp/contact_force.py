@@ -11,6 +11,7 @@ from mjx_warp_ffi.mjx.types import Data, Model
 from mjx_warp_ffi.mjx.warp import batching, ffi, fields
 from mjx_warp_ffi.mjx.warp import support_kernels as kernels
 from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import FORCE
+from mjx_warp_ffi.mjx.warp.adjoint.step import Scope
 from mjx_warp_ffi.mjx.warp.ffi import Array, Inputs
 from mjx_warp_ffi.mjx.warp.reverse import reverse_only
 from mjx_warp_ffi.mjx.warp.stages import SOLVE, chain
@@ -61,7 +62,7 @@ class _ContactForce(ffi.Staged):
 
 
 _results = differentiable_results(
-  _ContactForce(lambda m, d: None, "contact_force", lambda m: ("qacc", _FRAME)), integrate=False
+  _ContactForce(lambda m, d: None, "contact_force", lambda m: ("qacc", _FRAME)), Scope.FORWARD
 )
 
 

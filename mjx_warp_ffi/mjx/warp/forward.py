@@ -32,13 +32,19 @@ def _on_demand(spec: Spec, enableflags: int, postconstraint: bool) -> frozenset[
     left |= {"subtree_linvel", "subtree_angmom"}
   if not (postconstraint or m.sensor_rne_postconstraint):
     left |= {"cacc", "cfrc_int", "cfrc_ext"}
+  return frozenset(left) | absent(spec)
+
+
+def absent(spec: Spec) -> frozenset[str]:
+  """Fields of features that a model does not have."""
+  left: set[str] = set()
   if "has_fluid" not in spec.switches:
     left |= {"qfrc_fluid"}
   if "flg_adhesion" not in spec.switches:
     left |= {"qfrc_adhesion", "contact.adhesion"}
   if "flg_surfacevel" not in spec.switches:
     left |= {"contact.surfacevel"}
-  if not m.nflex:
+  if not spec.mj_model.nflex:
     left |= {"contact.flex", "contact.elem", "contact.vert"}
   return frozenset(left)
 

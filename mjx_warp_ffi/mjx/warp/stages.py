@@ -17,21 +17,19 @@ from mujoco_warp._src import smooth as mjw_smooth
 from mjx_warp_ffi.mjx.types import Data, Model
 from mjx_warp_ffi.mjx.warp import fields
 from mjx_warp_ffi.mjx.warp import support_kernels as kernels
+from mjx_warp_ffi.mjx.warp.adjoint.step import Scope
 from mjx_warp_ffi.mjx.warp.computed import Stage
-from mjx_warp_ffi.mjx.warp.forward import CONTACTS, INPUTS, INTEGRATED
+from mjx_warp_ffi.mjx.warp.ffi import Staged
+from mjx_warp_ffi.mjx.warp.forward import CONTACTS, INPUTS, INTEGRATED, absent
 from mjx_warp_ffi.mjx.warp.types import DisableBit, EnableBit
+from mjx_warp_ffi.mjx.warp.vjp import differentiable
 
-Part = Callable[[mjw.Model, mjw.Data], None]
-
-
-def world_pose(m: mjw.Model, d: mjw.Data) -> None:
-  """The pose of the world, which mujoco_warp sets in make_data only; it is staged in here."""
-  wp.launch(kernels._world_body, d.nworld, outputs=[d.xpos, d.xquat, d.xmat, d.xipos, d.ximat])
+Run = Callable[[mjw.Model, mjw.Data], None]
 
 
 def begin(m: mjw.Model, d: mjw.Data) -> None:
-  """The pose of the world, and the trees that wake."""
-  world_pose(m, d)
+  """The pose of the world, which mujoco_warp sets in make_data only, and the trees that wake."""
+  wp.launch(kernels._world_body, d.nworld, outputs=[d.xpos, d.xquat, d.xmat, d.xipos, d.ximat])
   if m.opt.enableflags & EnableBit.SLEEP and not m.opt.disableflags & DisableBit.ISLAND:
     mjw_sleep.wake(m, d)
     mjw_sleep.update_sleep(m, d)
@@ -70,7 +68,7 @@ def mass_matrix(m: mjw.Model, d: mjw.Data) -> None:
   mjw_smooth.tendon_armature(m, d)
 
 
-POSITION: tuple[Part, ...] = (begin, mjw.fwd_position)
+POSITION: tuple[Run, ...] = (begin, mjw.fwd_position)
 VELOCITY = (*POSITION, mjw.fwd_velocity)
 ACTUATION = (*VELOCITY, mjw.fwd_actuation)
 ACCELERATION = (*ACTUATION, mjw.fwd_acceleration)
@@ -79,7 +77,7 @@ _SENSED_POSITION = (*POSITION, no_sensors, mjw.sensor_pos)
 _SENSED_VELOCITY = (*_SENSED_POSITION, mjw.fwd_velocity, mjw.sensor_vel)
 
 
-def chain(*parts: Part) -> Part:
+def chain(*parts: Run) -> Run:
   """One function that runs several."""
 
   def run(m: mjw.Model, d: mjw.Data) -> None:
@@ -89,62 +87,87 @@ def chain(*parts: Part) -> Part:
   return run
 
 
-def _results(m: Model) -> tuple[str, ...]:
-  """The fields that a pipeline may compute; kept ones come back as they were."""
-  return tuple(f.name for f in fields.data_fields() if f.name not in INTEGRATED | INPUTS)
+# What each stage computes; a Data keeps its other fields. Those of a stage with contacts have them.
+_POSES = ("xpos", "xquat", "xmat", "xipos", "ximat", "xanchor", "xaxis")
+_POSES += ("geom_xpos", "geom_xmat", "site_xpos", "site_xmat")
+_CENTRES = (*_POSES, "subtree_com", "cinert", "cdof")
+_FLEX = (*_CENTRES, "flexvert_xpos", "flexedge_length")
+_CAMLIGHT = (*_CENTRES, "cam_xpos", "cam_xmat", "light_xpos", "light_xdir")
+_LENGTHS = (*_CAMLIGHT, *_FLEX[len(_CENTRES) :], "ten_length")
+_PLACED = (*_LENGTHS, "actuator_length", "ne", "nf", "nl", "nefc", "overflow", *CONTACTS)
+_FIELDS = ("cvel", "cdof_dot")
+_MOMENTA = ("subtree_linvel", "subtree_angmom")
+_RATES = (*_PLACED, *_FIELDS, "ten_velocity", "actuator_velocity", "flexedge_velocity")
+_PASSIVE = ("qfrc_bias", "qfrc_passive", "qfrc_spring", "qfrc_damper", "qfrc_gravcomp")
+_PASSIVE += ("qfrc_fluid", "qfrc_adhesion")
+_MOVING = (*_RATES, *_PASSIVE)
+_DRIVEN = (*_MOVING, "actuator_force", "qfrc_actuator", "act_dot")
+_PUSHED = (*_DRIVEN, "qfrc_smooth", "qacc_smooth")
+_SOLVED = (*_PUSHED, "qacc", "qfrc_constraint", "solver_niter")
+_REACTIONS = ("cacc", "cfrc_int", "cfrc_ext")
 
 
-def _with_contacts(m: Model) -> tuple[str, ...]:
-  return (*_results(m), *CONTACTS)
+def _stage(
+  name: str, scope: Scope, computes: tuple[str, ...], *, runs: tuple[Run, ...], rows: bool
+) -> Callable[[Model, Data], Data]:
+  """A part of the pipeline as a function of one world, with its derivative."""
+
+  def outputs(m: Model) -> tuple[str, ...]:
+    left = absent(m.spec)
+    return tuple(n for n in computes if n not in left)
+
+  return differentiable(Staged(chain(*runs), name, outputs), scope, rows=rows)
 
 
-def _integrated(m: Model) -> tuple[str, ...]:
-  return (*(f.name for f in fields.data_fields() if f.name not in INPUTS), *CONTACTS)
-
-
-def _kinematic(name: str, *parts: Part) -> Callable[[Model, Data], Data]:
+def _kinematic(name: str, computes: tuple[str, ...], *runs: Run) -> Callable[[Model, Data], Data]:
   """A stage before collisions and constraints."""
-  return Stage(chain(*parts), name, _results, rows=False)
+  return _stage(name, Scope.FORCES, computes, runs=(begin, *runs), rows=False)
 
 
-def _dynamic(name: str, *parts: Part) -> Callable[[Model, Data], Data]:
+def _dynamic(
+  name: str, scope: Scope, computes: tuple[str, ...], *runs: Run
+) -> Callable[[Model, Data], Data]:
   """A stage with collisions and constraints."""
-  return Stage(chain(*parts), name, _with_contacts)
+  return _stage(name, scope, computes, runs=runs, rows=True)
 
 
-def _integrator(name: str, *parts: Part) -> Callable[[Model, Data], Data]:
-  """A whole step."""
-  return Stage(chain(world_pose, mjw.forward, *parts), name, _integrated)
+def _results(m: Model) -> tuple[str, ...]:
+  """All fields that a pipeline may compute; kept ones come back as they were."""
+  own = (f.name for f in fields.data_fields() if f.name not in INTEGRATED | INPUTS)
+  return (*own, *CONTACTS)
 
 
-kinematics = _kinematic("kinematics", begin, mjw.kinematics)
-com_pos = _kinematic("com_pos", begin, mjw.kinematics, mjw.com_pos)
-camlight = _kinematic("camlight", begin, mjw.kinematics, mjw.com_pos, mjw.camlight)
-tendon = _kinematic("tendon", begin, mjw.fwd_kinematics)
-flex = _kinematic("flex", begin, mjw.kinematics, mjw.com_pos, mjw.flex)
+kinematics = _kinematic("kinematics", _POSES, mjw.kinematics)
+com_pos = _kinematic("com_pos", _CENTRES, mjw.kinematics, mjw.com_pos)
+camlight = _kinematic("camlight", _CAMLIGHT, mjw.kinematics, mjw.com_pos, mjw.camlight)
+tendon = _kinematic("tendon", _LENGTHS, mjw.fwd_kinematics)
+flex = _kinematic("flex", _FLEX, mjw.kinematics, mjw.com_pos, mjw.flex)
+_VELOCITIES = (mjw.kinematics, mjw.com_pos, mjw.com_vel)
+com_vel = _kinematic("com_vel", (*_CENTRES, *_FIELDS), *_VELOCITIES)
 subtree_vel = _kinematic(
-  "subtree_vel", begin, mjw.kinematics, mjw.com_pos, mjw.com_vel, mjw.subtree_vel
+  "subtree_vel", (*_CENTRES, *_FIELDS, *_MOMENTA), *_VELOCITIES, mjw.subtree_vel
 )
-com_vel = _kinematic("com_vel", begin, mjw.kinematics, mjw.com_pos, mjw.com_vel)
-energy_pos = _kinematic("energy_pos", begin, mjw.fwd_kinematics, mjw.energy_pos)
-energy_vel = _kinematic("energy_vel", begin, mjw.fwd_kinematics, mass_matrix, mjw.energy_vel)
+energy_pos = _kinematic("energy_pos", (*_LENGTHS, "energy"), mjw.fwd_kinematics, mjw.energy_pos)
+energy_vel = _kinematic(
+  "energy_vel", (*_LENGTHS, "energy"), mjw.fwd_kinematics, mass_matrix, mjw.energy_vel
+)
 
-fwd_position = _dynamic("fwd_position", *POSITION)
-fwd_velocity = _dynamic("fwd_velocity", *VELOCITY)
-rne_with_qacc = _dynamic("rne_with_qacc", *VELOCITY, rne_with_acceleration, tendon_bias)
-fwd_actuation = _dynamic("fwd_actuation", *ACTUATION)
-fwd_acceleration = _dynamic("fwd_acceleration", *ACCELERATION)
-solve = _dynamic("solve", *SOLVE)
-rne_postconstraint = _dynamic("rne_postconstraint", *SOLVE, mjw.rne_postconstraint)
-sensor_pos = _dynamic("sensor_pos", *_SENSED_POSITION)
-sensor_vel = _dynamic("sensor_vel", *_SENSED_VELOCITY)
+fwd_position = _dynamic("fwd_position", Scope.FORCES, _PLACED, *POSITION)
+fwd_velocity = _dynamic("fwd_velocity", Scope.FORCES, _MOVING, *VELOCITY)
+fwd_actuation = _dynamic("fwd_actuation", Scope.FORCES, _DRIVEN, *ACTUATION)
+fwd_acceleration = _dynamic("fwd_acceleration", Scope.SMOOTH, _PUSHED, *ACCELERATION)
+solve = _dynamic("solve", Scope.FORWARD, _SOLVED, *SOLVE)
+rne_postconstraint = _dynamic(
+  *("rne_postconstraint", Scope.FORWARD, (*_SOLVED, *_REACTIONS)),
+  *(*SOLVE, mjw.rne_postconstraint),
+)
+sensor_pos = _dynamic("sensor_pos", Scope.FORCES, (*_PLACED, "sensordata"), *_SENSED_POSITION)
+sensor_vel = _dynamic("sensor_vel", Scope.FORCES, (*_MOVING, "sensordata"), *_SENSED_VELOCITY)
 sensor_acc = _dynamic(
-  *("sensor_acc", *_SENSED_VELOCITY),
+  *("sensor_acc", Scope.FORWARD, (*_SOLVED, "sensordata"), *_SENSED_VELOCITY),
   *(mjw.fwd_actuation, mjw.fwd_acceleration, unsmooth, acceleration_sensors),
 )
-inverse = _dynamic("inverse", begin, no_sensors, mjw.inverse)
 
-euler = _integrator("euler", mjw.euler)
-implicit = _integrator("implicit", mjw.implicit)
-rungekutta4 = _integrator("rungekutta4", mjw.rungekutta4)
-discrete = _integrator("discrete", mjw.discrete)
+# These start from the acceleration in the Data.
+rne_with_qacc = Stage(chain(*VELOCITY, rne_with_acceleration, tendon_bias), "rne", _results)
+inverse = Stage(chain(begin, no_sensors, mjw.inverse), "inverse", _results)

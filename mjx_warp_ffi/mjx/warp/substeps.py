@@ -12,6 +12,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from mjx_warp_ffi.mjx.types import Data, Model, with_results
 from mjx_warp_ffi.mjx.warp import analytic, ffi, vjp
+from mjx_warp_ffi.mjx.warp.adjoint.step import Scope
 from mjx_warp_ffi.mjx.warp.ffi import Inputs, Staged
 from mjx_warp_ffi.mjx.warp.forward import state_outputs
 from mjx_warp_ffi.mjx.warp.reverse import reverse_only
@@ -46,10 +47,10 @@ class _Moving:
 def differentiable_steps(staged: Staged) -> Callable[[Model, Data], Data]:
   """As `vjp.differentiable`, for a number of steps."""
   if staged.times == 1:
-    return vjp.differentiable(staged, integrate=True)
+    return vjp.differentiable(staged, Scope.STEP)
   last = dataclasses.replace(staged, times=1)
   between = dataclasses.replace(last, outputs=state_outputs)
-  one, last = (vjp.differentiable_results(s, integrate=True) for s in (between, last))
+  one, last = (vjp.differentiable_results(s, Scope.STEP) for s in (between, last))
   results = _several(staged, one=one, last=last)
 
   def call(m: Model, d: Data) -> Data:

@@ -16,6 +16,7 @@ from jax.custom_derivatives import SymbolicZero
 from mjx_warp_ffi.mjx import types
 from mjx_warp_ffi.mjx.types import Data, Model, with_results
 from mjx_warp_ffi.mjx.warp import analytic, fd, fields, reset_vjp
+from mjx_warp_ffi.mjx.warp.adjoint.step import Scope
 from mjx_warp_ffi.mjx.warp.ffi import (
   FIELDS,
   Inputs,
@@ -33,33 +34,38 @@ _DRAWN = ("mat_", "light_", "cam_fovy", "cam_intrinsic", "geom_rgba", "geom_rbou
 _TRACKED = ("cam_pos0", "cam_poscom0", "cam_mat0")  # only poses without a rule depend on them
 
 
-def differentiable(staged: Staged, *, integrate: bool) -> Callable[[Model, Data], Data]:
+def differentiable(
+  staged: Staged, scope: Scope, *, rows: bool = True
+) -> Callable[[Model, Data], Data]:
   """A staged function with the derivative that `Model.gradient` asks for.
 
   Args:
-    staged: the step or the forward dynamics.
-    integrate: whether it is a step.
+    staged: the function.
+    scope: where in a step its results lie.
+    rows: whether it deals with contacts and constraint rows.
 
   Returns:
     A function of a Model and a Data that returns a Data.
   """
-  results = differentiable_results(staged, integrate=integrate)
+  results = differentiable_results(staged, scope)
 
   def call(m: Model, d: Data) -> Data:
     check(m, d)
+    inputs = with_checked_controls(inputs_of(m, d))
+    if not rows:
+      inputs = dataclasses.replace(inputs, sizes=inputs.sizes.without_rows())
     with reverse_only():
-      return with_results(d, results(m, with_checked_controls(inputs_of(m, d))))
+      return with_results(d, results(m, inputs))
 
   return call
 
 
-def differentiable_results(
-  staged: Staged, *, integrate: bool
-) -> Callable[[Model, Inputs], Results]:
-  """The results by name of a staged function, which is the step or contains the forward dynamics.
+def differentiable_results(staged: Staged, scope: Scope) -> Callable[[Model, Inputs], Results]:
+  """The results by name of a staged function, which computes a part of a step.
 
-  They include `qacc`, from which the backward pass starts.
+  They include the acceleration of that part, from which the backward pass starts.
   """
+  integrate = scope is Scope.STEP
 
   @jax.custom_vjp
   def results(m: Model, inputs: Inputs) -> Results:
@@ -69,14 +75,15 @@ def differentiable_results(
     leaves = tuple(f.name for f in fields.model_leaves() if _moves(fields.lookup(m, f.name)))
     moving = tuple(n for n, x in inputs.arrays.items() if _moves(x))
     m, inputs = jax.tree.map(lambda x: x.value, (m, inputs))
-    rule = _rule(staged, integrate, m, inputs, (leaves, moving))
+    rule = _rule(staged, scope, m, inputs, (leaves, moving))
     once = jax.tree.map(reverse_once, (m, inputs))
     if integrate and m.autoreset:
       out, reset = reset_vjp.noted(staged, once[0], inputs=once[1])
       inputs = reset_vjp.healthy(m, inputs, reset=reset)
     else:
       out, reset = staged.results(*once), None
-    return out, (m, inputs, out["qacc"], reset, rule)
+    qacc = out[scope.acceleration] if scope.acceleration else None
+    return out, (m, inputs, qacc, reset, rule)
 
   def backward(residual: Any, cotangents: dict[str, Any]) -> Any:
     m, inputs, qacc, reset, rule = residual
@@ -107,7 +114,7 @@ def _moves(primal: Any) -> bool:
 
 def _rule(
   staged: Staged,
-  integrate: bool,
+  scope: Scope,
   m: Model,
   inputs: Inputs,
   moving: tuple[tuple[str, ...], tuple[str, ...]],
@@ -129,7 +136,7 @@ def _rule(
   drawn = tuple(n for n in leaves if fields.lookup(m, n).size and not n.startswith(unread))
   if m.gradient == "fd":
     return Differences(staged, drawn, arrays)
-  return analytic.rule_of(staged.name, m, inputs=inputs, parameters=drawn, integrate=integrate)
+  return analytic.rule_of(staged.name, m, inputs=inputs, parameters=drawn, scope=scope)
 
 
 @jax.tree_util.register_static
@@ -148,15 +155,16 @@ class Differences:
   inputs: tuple[str, ...]
 
   def gradients(
-    self, m: Model, inputs: Inputs, *, qacc: jax.Array, cotangents: Results, in_loop: bool
+    self, m: Model, inputs: Inputs, *, qacc: jax.Array | None, cotangents: Results, in_loop: bool
   ) -> Results:
     """The gradients by name."""
     m, inputs = jax.tree.map(reverse_once, (m, inputs))
+    # from its solution the solver goes nowhere, and adds no noise to the differences
+    solved = {} if qacc is None else {"qacc_warmstart": reverse_once(qacc)}
     return fd.fd_vjp(
       lambda m, arrays: self.staged.results(m, Inputs(arrays, inputs.sizes)),
       m,
-      # from its solution the solver goes nowhere, and adds no noise to the differences
-      inputs=inputs.arrays | {"qacc_warmstart": reverse_once(qacc)},
+      inputs=inputs.arrays | solved,
       cotangents=jax.tree.map(reverse_once, cotangents),
       wanted=(*self.parameters, *self.inputs),
     )

@@ -5,6 +5,8 @@ scalar, the virtual power of all forces on a virtual velocity w that two linear 
 the accelerations held fixed. The parts of that scalar are kernels, run by Warp's reverse mode.
 """
 
+import dataclasses
+
 import mujoco
 import mujoco_warp as mjw
 import numpy as np
@@ -45,6 +47,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   transmissions,
   welds,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.needs import Needs, Scope, needs_of
 from mjx_warp_ffi.mjx.warp.adjoint.settings import DEFAULT, Settings
 from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape
 
@@ -67,7 +70,7 @@ class StageAdjoint:
     d: the workspace.
     wrt: names of model fields that get a gradient too ("body_mass", "opt.gravity", ...), one row
       per row of the field: with one row, the sum over worlds.
-    integrate: whether the outputs are those of `step`, or of `forward`.
+    scope: where in a step the outputs lie.
     outputs: see `StepAdjoint`.
     settings: the options.
 
@@ -87,7 +90,7 @@ class StageAdjoint:
     d: mjw.Data,
     wrt: tuple[str, ...] = (),
     outputs: tuple[str, ...] = (),
-    integrate: bool = True,
+    scope: Scope = Scope.STEP,
     settings: Settings = DEFAULT,
   ):
     """See the class."""
@@ -95,47 +98,46 @@ class StageAdjoint:
     device = d.qpos.device
     fastest = device.is_cuda if settings.world_fastest is None else settings.world_fastest
     self.mjm, self.m, self.d, self.wrt = mjm, m, d, wrt
-    self.integrate, self.outputs = integrate, outputs
+    self.integrate, self.outputs = scope is Scope.STEP, outputs
     self.smoothing, self._polish = settings.smoothing, settings.polish
     with wp.ScopedDevice(device):
       self.tape = Tape(d.nworld, device, world_fastest=fastest)
-      self._allocate()
+      self._allocate(scope)
       self._record()
       self.tape.finish()
     self.gradients = {
       name: wp.zeros_like(x) if x.grad is None else x.grad for name, x in self.inputs.items()
     }
-    self._integration = self._make_integration() if self.integrate else None
+    self._integration = integrate.make(self, self._next_qacc) if self.integrate else None
 
-  def _allocate(self) -> None:
+  def _allocate(self, scope: Scope) -> None:
     m, d = self.m, self.d
     names = OUTPUTS if self.integrate else RATES
     names = dict.fromkeys((*names, *self.outputs))
     self.cotangents = {name: wp.zeros_like(supported.output(d, name)) for name in names}
-    has_rows = self.has_rows = supported.has_rows(m, d)
-    self._has_welds = has_rows and m.eq_connect_adr.size + m.eq_wld_adr.size > 0
+    self.before_sweep = []  # functions that need the virtual velocities
+    self.after_recompute = []  # functions that need the forces of the rows
+    self._read_needs(needs_of(self, scope=scope, rows=supported.has_rows(m, d)))
     second = self.integrate and solve.has_second_solve(m)
     self.implicitfast = second and solve.implicitfast(m)
     self.implicit_bias = second and solve.implicit(m)
-    self.discrete = solve.discrete(m)
+    self.discrete = self.needs.solves and solve.discrete(m)
     if self.discrete and d.njmax == 0:
       supported.refuse(["integrator DISCRETE without room for constraint rows (njmax=0)"])
-    masked = bool(m.jnt_actfrclimited.numpy().any())
-    self.before_sweep = []  # functions that need the virtual velocities
-    self.after_recompute = []  # functions that need the forces of the rows
-    self._read_needs()
+    masked = self.needs.powers and bool(m.jnt_actfrclimited.numpy().any())
     self.fields = nodes.make_fields(
       second=second,
-      acceleration=has_rows or self.implicitfast or self.discrete,
+      acceleration=self.needs.rows or self.implicitfast or self.discrete,
       masked=masked,
-      forces=self._reports_forces(),
+      forces=self.needs.forces,
       compensated=bool(np.any(self.mjm.jnt_actgravcomp)),
     )
     self._needs_forces = self._polish or self.implicitfast or self._has_welds or masked
     self._needs_forces |= self.discrete
     self._needs_forces |= self.senses_forces or bool(self.after_recompute)
     solved = self.soft.m if self.soft else m
-    self.newton = solve.Newton(solved, d, rows=has_rows or self.discrete, polish=self._polish)
+    rows = self.has_rows or self.discrete
+    self.newton = solve.Newton(solved, d, rows=rows, polish=self._polish)
     self.implicit = solve.Implicit(m, d) if second else None
     self.inputs = {name: self.tape.twin(getattr(d, name)) for name in STATE}
     for name in self.wrt:
@@ -145,33 +147,23 @@ class StageAdjoint:
       wp.zeros(vector, dtype=float) for _ in range(4)
     )
 
-  def _read_needs(self) -> None:
-    """Which outputs depend on contacts, on the acceleration, and on the forces of rows."""
-    located = contact_outputs.of_geometry(self)
-    exist = self.has_rows or located
+  def _read_needs(self, needs: Needs) -> None:
+    """What the outputs depend on decides which parts there are."""
+    exist = needs.contacts or needs.constrained
     self.geometry = supported.contact_geometry(self.mjm, self.m, d=self.d) if exist else None
+    self.needs = needs = dataclasses.replace(needs, touched=bool(needs.touched and self.geometry))
+    self.senses_forces, m = needs.senses_forces, self.m
+    self.has_rows = needs.constrained
+    self._has_welds = self.has_rows and m.eq_connect_adr.size + m.eq_wld_adr.size > 0
     sensed = "sensordata" in self.cotangents
-    self._accelerations = sensed and sensors.has_accelerations(self.mjm)
-    self._reactions = reactions.wanted(self)
-    touched = self.geometry is not None and contact_outputs.of_forces(self)
-    self._limits = self.has_rows and limits.wanted(self)
-    self._row_forces = self.has_rows and (self._reactions or touched or self._limits)
-    self._early = self._accelerations or self._reactions or self._row_forces
     self.weights = sensor_rules.weights(self) if sensed else wp.zeros((1, 1), dtype=float)
     if self._polish is None:
       # a row's force has the error of the acceleration times the stiffness of the row
-      self._polish = solve.may_be_off(self.m) or self._row_forces
-    self._refines = self.has_rows and self.geometry is not None and self.geometry.refines
+      self._polish = solve.may_be_off(m) or needs.row_forces
+    self._refines = self.geometry is not None and self.geometry.refines
     self.soft = soft_contacts.make(self)
-    self._polish |= self._refines or self.soft is not None
-
-  def _reports_forces(self) -> bool:
-    """Whether generalised forces have cotangents, their own or those of sensors."""
-    off = self.m.opt.disableflags & DisableBit.ACTUATION or not self.m.nactuator
-    sensed = "sensordata" in self.outputs and not off
-    self.senses_forces = sensed and force_sensors.has_any(self.mjm, *force_sensors.KINDS)
-    at_joints = sensed and force_sensors.has_any(self.mjm, force_sensors.JOINT)
-    return at_joints or not set(forces.FORCES).isdisjoint(self.outputs)
+    refined = self.has_rows and self._refines
+    self._polish = needs.solves and (self._polish or refined or self.soft is not None)
 
   def constant(self, x: np.ndarray) -> wp.array:
     """An array of the topology, int or float."""
@@ -199,7 +191,7 @@ class StageAdjoint:
 
   def _record(self) -> None:
     tape, x = self.tape, self.inputs
-    self._qacc = tape.twin(self.d.qacc) if self._early else self.d.qacc
+    self._qacc = tape.twin(self.d.qacc) if self.needs.early else self.d.qacc
     frames = self.frames = tape.struct(
       nodes.Frames, **self.leaves("body_pos", "body_quat", "jnt_pos", "jnt_axis", "qpos0")
     )
@@ -217,26 +209,39 @@ class StageAdjoint:
       frames=frames,
       state=self.state,
       fields=self.fields,
-      track=self._row_forces,
+      track=self.needs.row_forces,
       polar=self.implicit_bias,
     )
     self._make_structs()
     self._record_early()
     self.cot_force, cot_qfrc_actuator = force_sensors.record(self)
     forces.record(self, cot_qfrc_actuator)
+    tape.muted = not self.needs.powers
+    self._record_forces()
+    tape.muted = False
+    outputs.record(self)
+    energy.record(self)
+    axes.record(self)
+    if "sensordata" in self.cotangents:
+      sensors.record(self)
+
+  def _record_forces(self) -> None:
+    """Records the forces, and the lengths of what they act along."""
     smooth.record(self)
     if self.geometry and adhesion.any_body(self.m):
       self._make_contacts()
     self.springs = springs.record(self)
-    fluid.record(self)
+    if self.needs.powers:
+      fluid.record(self)
     self.metric = metric.Metric(self)
-    self.tendon_rates = tendons.record(self)
+    self.tendon_rates = tendons.record(self) if self.needs.lengths else None
     self.actuator_rates = None
     self.controls = delays.record(self)
-    if self.m.nactuator and not self.m.opt.disableflags & DisableBit.ACTUATION:
+    if self.m.nactuator and self.needs.lengths:
       over = self.sweep.carried
       self.actuator_rates = transmissions.find_rates(self, over, tendons=self.tendon_rates)
-      actuators.record(self, self.actuator_rates)
+      if self.needs.powers and not self.m.opt.disableflags & DisableBit.ACTUATION:
+        actuators.record(self, self.actuator_rates)
     if self.has_rows:
       if self.discrete:
         self.metric.record(self)
@@ -249,11 +254,6 @@ class StageAdjoint:
       if self.has_rows:
         rescale.record_contacts(self)
         self.contacts.record_power(self, self.rows)
-    outputs.record(self)
-    energy.record(self)
-    axes.record(self)
-    if "sensordata" in self.cotangents:
-      sensors.record(self)
 
   def _make_structs(self) -> None:
     """What several parts of the power read."""
@@ -262,7 +262,7 @@ class StageAdjoint:
     self.sites = tape.struct(rates.Sites, site_bodyid=self.m.site_bodyid, **self.leaves(*names))
     self.inertia = smooth.make_inertia(self)
     self.contacts = self.collector = None
-    if self.has_rows:
+    if self.needs.rows:
       self.rows, self.equalities = law.make_rows(self), law.make_equalities(self)
     off = self.m.opt.disableflags & DisableBit.GRAVITY
     gravity = self.leaf("opt.gravity")
@@ -272,35 +272,25 @@ class StageAdjoint:
     """Records the geometry of the contacts, once."""
     if self.contacts is None:
       self.contacts = contacts.Recorded(self)
-      if contact_outputs.of_geometry(self) or self._row_forces:
+      if contact_outputs.of_geometry(self) or self.needs.row_forces:
         self.collector = contact_outputs.Collector(self)
         contact_outputs.record_geometry(self)
 
   def _record_early(self) -> None:
-    """Records the outputs that depend on the acceleration."""
-    if self._accelerations:
+    """Records the outputs that depend on the acceleration or on rows."""
+    if self.needs.accelerations:
       sensors.record_accelerations(self)
-    cut = reactions.record(self) if self._reactions else None
-    if self._row_forces:
+    cut = reactions.record(self) if self.needs.reactions else None
+    if self.needs.row_forces and self.needs.solves:
       if self.geometry:
         self._make_contacts()
         virtual = contact_outputs.record_virtual(self, cut)
         self.contacts.record_power(self, self.rows, virtual=virtual)
       if self._has_welds and cut is not None:
         welds.record(self, self.rows, equalities=self.equalities, virtual=cut)
-    if self._limits:
+    if self.needs.limits:
       limits.record(self)
     self._early_count = self.tape.count
-
-  def _make_integration(self) -> integrate.Integration:
-    m, d = self.m, self.d
-    s = integrate.Integration()
-    s.timestep = m.opt.timestep
-    s.jnt_type, s.jnt_qposadr, s.jnt_dofadr = m.jnt_type, m.jnt_qposadr, m.jnt_dofadr
-    s.qpos, s.qvel = d.qpos, d.qvel
-    s.qacc = self._next_qacc if self.implicit else d.qacc
-    s.cot_qpos, s.cot_qvel = self.cotangents["qpos"], self.cotangents["qvel"]
-    return s
 
   def launch(self) -> None:
     """Computes `gradients` from `cotangents` and the inputs in the workspace."""
@@ -309,9 +299,10 @@ class StageAdjoint:
       self._recompute()
       for launch in self.after_recompute:
         launch()
-      if self._early:
-        self._differentiate_early()
-      self._solve()
+      if self.needs.solves:
+        if self.needs.early:
+          self._differentiate_early()
+        self._solve()
       for launch in self.before_sweep:
         launch()
       self.tape.forward()
@@ -326,27 +317,32 @@ class StageAdjoint:
     self.tape.forward(self._early_count)
     self.tape.backward(self._early_count)
     wp.copy(self._extra, self._qacc.grad)
-    if self._row_forces:
+    if self.needs.row_forces:
       inputs = [self._extra, self.sweep.coords.grad[self.fields.a]]
       wp.launch(integrate.add, self._extra.shape, inputs=inputs, outputs=[self._extra])
     self.tape.clear()
 
   def _recompute(self) -> None:
     """The stages before the solver, and the systems of both solves."""
-    m, d, soft = self.newton.m, self.d, self.soft
-    mjw.fwd_position(m, d, factorize=not self.newton.rows)
+    m, d, soft, solves = self.newton.m, self.d, self.soft, self.needs.solves
+    if not (solves or self._needs_forces or self.geometry or "sensordata" in self.cotangents):
+      return
+    mjw.fwd_position(m, d, factorize=solves and not self.newton.rows)
     if self._needs_forces:
       mjw.fwd_velocity(m, d)
     if self._refines:
       self.geometry.forward(d.geom_xpos, d.geom_xmat)
       self.geometry.refine()
-    if self._has_welds or self._refines:
+    if self._has_welds or (self._refines and self.has_rows):
       # MJWarp makes the rows before it has the velocities that Jdot qvel of welds needs
       constraint.make_constraint(m, d)
     if soft:
       soft.soften()
     if self._needs_forces:
       mjw.fwd_actuation(m, d)
+    if not solves:
+      return
+    if self._needs_forces:
       mjw.fwd_acceleration(m, d)
     if soft:
       soft.solve(m)
@@ -364,7 +360,7 @@ class StageAdjoint:
     vector = (d.nworld, m.nv)
     delays.write(self)
     g = self.cotangents["qacc"]
-    if self._early:
+    if self.needs.early:
       wp.launch(integrate.add, vector, inputs=[g, self._extra], outputs=[self._extra])
       g = self._extra
     if "qfrc_constraint" in self.cotangents and self.newton.rows:

@@ -7,6 +7,7 @@ from mujoco_warp._src.types import DisableBit, IntegratorType
 
 from mjx_warp_ffi.mjx.warp.adjoint import delays, runge_kutta, sensor_rules, supported
 from mjx_warp_ffi.mjx.warp.adjoint.guard import Guard
+from mjx_warp_ffi.mjx.warp.adjoint.needs import Scope as Scope
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import REPORTS as REPORTS
 from mjx_warp_ffi.mjx.warp.adjoint.settings import DEFAULT, Settings
 from mjx_warp_ffi.mjx.warp.adjoint.stage import OUTPUTS as OUTPUTS
@@ -30,7 +31,7 @@ class StepAdjoint:
       per row of the field: with one row, the sum over worlds. `supported.PARAMETERS` has them all.
     outputs: names of outputs besides those, of `REPORTS`, that have a cotangent too; or
       "contact_force". The cotangents of contacts are by contact of the pool.
-    integrate: whether the outputs are those of `step`, `OUTPUTS`, or of `forward`, `RATES`.
+    scope: where in a step the outputs lie: those of `step`, `OUTPUTS`, or of `forward`, `RATES`.
     settings: the options.
 
   Attributes:
@@ -49,11 +50,11 @@ class StepAdjoint:
     d: mjw.Data,
     wrt: tuple[str, ...] = (),
     outputs: tuple[str, ...] = (),
-    integrate: bool = True,
+    scope: Scope = Scope.STEP,
     settings: Settings = DEFAULT,
   ):
     """See the class."""
-    several = integrate and m.opt.integrator == IntegratorType.RK4
+    several = scope is Scope.STEP and m.opt.integrator == IntegratorType.RK4
     without = runge_kutta.refused(m, outputs) if several else []
     if without:
       raise NotImplementedError(f"no gradient from {', '.join(without)} of a step of RK4")
@@ -64,7 +65,7 @@ class StepAdjoint:
       d=d,
       wrt=wrt,
       outputs=tuple(n for n in outputs if not (off and n == "sensordata")),
-      integrate=integrate and not several,
+      scope=Scope.FORWARD if several else scope,
       settings=settings,
     )
     self._adjoint = runge_kutta.RungeKuttaAdjoint(m, self.stage) if several else self.stage

@@ -268,7 +268,7 @@ def check(
   outputs: tuple[str, ...] = (),
 ) -> None:
   """Raises NotImplementedError if the model, a wanted parameter or an output has no rule."""
-  unknown = sorted(set(outputs) - set(REPORTS) - {FORCE})
+  unknown = sorted(set(outputs) - set(REPORTS) - {FORCE, "act_dot"})
   if unknown:
     raise NotImplementedError(f"no gradient from {', '.join(unknown)}; have {', '.join(REPORTS)}")
   unknown = sorted(set(wrt) - PARAMETERS)

@@ -97,6 +97,7 @@ class Tape:
     self._structs: dict[int, tuple[Any, Any, dict[str, Any]]] = {}  # by id: itself, an empty one
     self._steps: list[_Launch | tuple[Callable[[], None] | None, Callable[[], None] | None]] = []
     self.flat: wp.array | None = None
+    self.muted = False  # whether powers recorded now are left out, because they are zero
 
   def array(self, *shape: int, dtype: Any = float, gradient: bool = True) -> wp.array:
     """A zero array of shape (nworld, *shape)."""
@@ -156,6 +157,8 @@ class Tape:
     Only its adjoint runs: the power itself is not wanted, and its seed is one everywhere. Neither
     takes memory.
     """
+    if self.muted:
+      return
     strides = (0,) * len(dim)
     place, seed = (
       wp.array(ptr=x.ptr, dtype=float, shape=dim, strides=strides, device=self.device)

@@ -1,0 +1,110 @@
+"""What the backward pass has to compute for the outputs that have a cotangent."""
+
+import dataclasses
+import enum
+
+from mujoco_warp._src.types import DisableBit
+
+from mjx_warp_ffi.mjx.warp.adjoint import (
+  adhesion,
+  contact_outputs,
+  force_sensors,
+  forces,
+  limits,
+  outputs,
+  reactions,
+  sensors,
+)
+
+# Outputs that depend on the lengths of tendons and actuators.
+_LENGTHS = frozenset({*outputs.TENDONS, *outputs.ACTUATORS, "energy", "sensordata"})
+
+
+class Scope(enum.Enum):
+  """Where in a time step the outputs lie."""
+
+  FORCES = "forces"  # before the acceleration: nothing has to be solved for them
+  SMOOTH = "smooth"  # the acceleration without constraints
+  FORWARD = "forward"
+  STEP = "step"
+
+  @property
+  def constrained(self) -> bool:
+    """Whether the constraints act on the outputs."""
+    return self in (Scope.FORWARD, Scope.STEP)
+
+  @property
+  def acceleration(self) -> str | None:
+    """The name of the acceleration among the outputs."""
+    return {Scope.FORCES: None, Scope.SMOOTH: "qacc_smooth"}.get(self, "qacc")
+
+
+@dataclasses.dataclass(frozen=True)
+class Needs:
+  """What the outputs of a `StageAdjoint` depend on.
+
+  Attributes:
+    solves: whether they depend on the acceleration, so that there is a virtual velocity w.
+    forces: whether generalised forces have cotangents, their own or those of sensors.
+    senses_forces: whether sensors of actuator forces have.
+    powers: whether a force has a power at all; without, its kernels need not run.
+    lengths: whether the lengths of tendons and actuators have an effect.
+    contacts: whether distances, points or frames of contacts have.
+    accelerations: whether sensors of accelerations have cotangents.
+    reactions: whether forces between bodies have.
+    touched: whether forces of contacts have.
+    limits: whether sensors of limits have.
+    rows: whether there can be constraint rows.
+    constrained: whether they act on the outputs.
+  """
+
+  solves: bool
+  forces: bool
+  senses_forces: bool
+  powers: bool
+  lengths: bool
+  contacts: bool
+  accelerations: bool
+  reactions: bool
+  touched: bool
+  limits: bool
+  rows: bool
+  constrained: bool
+
+  @property
+  def row_forces(self) -> bool:
+    """Whether forces of constraint rows have cotangents."""
+    return self.rows and (self.reactions or self.touched or self.limits)
+
+  @property
+  def early(self) -> bool:
+    """Whether outputs depend on the acceleration or on rows beside the state."""
+    return self.accelerations or self.reactions or self.row_forces
+
+
+def needs_of(step, *, scope: Scope, rows: bool) -> Needs:
+  """What the outputs of a `StageAdjoint` depend on."""
+  m, mjm, names = step.m, step.mjm, set(step.outputs)
+  solves = scope.acceleration is not None
+  sensed = "sensordata" in names
+  off = m.opt.disableflags & DisableBit.ACTUATION or not m.nactuator
+  driven = sensed and not off
+  # later sensors have no cotangent where nothing is solved
+  senses_forces = solves and driven and force_sensors.has_any(mjm, *force_sensors.KINDS)
+  at_joints = senses_forces and force_sensors.has_any(mjm, force_sensors.JOINT)
+  reported = at_joints or not names.isdisjoint(forces.FORCES)
+  powers = solves or reported or not names.isdisjoint({"actuator_force", "act_dot"})
+  return Needs(
+    solves=solves,
+    forces=reported,
+    senses_forces=senses_forces,
+    powers=powers,
+    lengths=powers or not names.isdisjoint(_LENGTHS),
+    contacts=contact_outputs.of_geometry(step) or adhesion.any_body(m),
+    accelerations=solves and sensed and sensors.has_accelerations(mjm),
+    reactions=solves and reactions.wanted(step),
+    touched=solves and contact_outputs.of_forces(step),
+    limits=rows and limits.wanted(step),
+    rows=rows,
+    constrained=rows and scope.constrained,
+  )

@@ -27,6 +27,8 @@ ZOO = """<mujoco><option timestep="0.004" density="1.2"><flag contact="disable" 
       <camera name="track" pos="0 .1 .2" euler="10 20 30" mode="track"/>
       <camera name="trackcom" pos="0 .1 .2" euler="10 20 30" mode="trackcom"/>
       <light name="lamp" pos="0 0 .2" dir=".1 .2 -1"/>
+      <light name="follow" pos="0 .1 .2" dir=".1 .2 -1" mode="track"/>
+      <light name="over" pos="0 .1 .2" dir=".1 .2 -1" mode="trackcom"/>
       <body name="b" pos="0.3 0 0"><joint name="ball" type="ball" pos=".01 0 .02" damping=".1"/>
         <geom size="0.1" pos="0.2 .1 0"/><site name="t" pos="0.2 0 0.1"/>
         <body name="c" pos=".2 0 .2" gravcomp=".4">
@@ -48,7 +50,8 @@ ZOO = """<mujoco><option timestep="0.004" density="1.2"><flag contact="disable" 
 POSES = ("xpos", "xquat", "xmat", "xipos", "ximat", "xanchor", "xaxis")
 POSES += ("geom_xpos", "geom_xmat", "site_xpos", "site_xmat")
 CENTRES = (*POSES, "subtree_com", "cdof", "cinert")
-LENGTHS = (*CENTRES, "ten_length")
+CAMLIGHT = (*CENTRES, "cam_xpos", "cam_xmat", "light_xpos", "light_xdir")
+LENGTHS = (*CAMLIGHT, "ten_length")
 POSITION = (*LENGTHS, "actuator_length")
 FIELDS = (*CENTRES, "cvel")
 VELOCITY = (*POSITION, "cvel", "ten_velocity", "actuator_velocity", "qfrc_bias", "qfrc_passive")
@@ -60,7 +63,7 @@ SOLVED = (*ACTUATION, "qfrc_smooth", "qacc")
 STAGES = {
   "kinematics": (POSES, "kinematics"),
   "com_pos": (CENTRES, "kinematics comPos"),
-  "camlight": (CENTRES, "kinematics comPos camlight"),
+  "camlight": (CAMLIGHT, "kinematics comPos camlight"),
   **dict.fromkeys(
     ("tendon", "crb", "tendon_armature", "factor_m"), (LENGTHS, "kinematics comPos camlight tendon")
   ),
@@ -93,6 +96,12 @@ LEAVES = (
   "site_pos",
   "dof_damping",
 )
+OWN_LEAVES = {
+  "camlight": (
+    *("cam_pos", "cam_quat", "cam_pos0", "cam_poscom0", "cam_mat0", "light_pos", "light_dir"),
+    *("light_pos0", "light_poscom0", "light_dir0"),
+  )
+}
 
 
 @dataclasses.dataclass
@@ -144,7 +153,8 @@ def test_a_stage_has_the_gradient_of_differences_of_c_mujoco(stage):
     last = {"sensor_pos": 1, "sensor_vel": 2, "sensor_acc": 3}[stage]
     keep = np.repeat(mj_model.sensor_needstage <= last, mj_model.sensor_dim)
     weight["sensordata"] = weight["sensordata"] * keep
-  values = {n: getattr(d, n) for n in INPUTS} | {n: getattr(m, n) for n in LEAVES}
+  leaves = (*LEAVES, *OWN_LEAVES.get(stage, ()))
+  values = {n: getattr(d, n) for n in INPUTS} | {n: getattr(m, n) for n in leaves}
   values["body_subtreemass"] = m.body_subtreemass
   got = jax.jit(jax.grad(linear(stage, weight)))(values, m, d)
   flat = {n: x.ravel() for n, x in weight.items()}
@@ -154,7 +164,7 @@ def test_a_stage_has_the_gradient_of_differences_of_c_mujoco(stage):
   for name in INPUTS:
     want = oracle.gradient(name)
     assert_close(np.asarray(got[name]).reshape(want.shape), want, tolerance, name)
-  for name in LEAVES:
+  for name in leaves:
     want = oracle.parameter(name)
     found = np.asarray(got[name]).reshape(want.shape).copy()
     if name == "body_mass":  # with it the masses of the subtrees that it is in
@@ -163,8 +173,8 @@ def test_a_stage_has_the_gradient_of_differences_of_c_mujoco(stage):
         while 0 not in above:
           above.add(int(mj_model.body_parentid[min(above)]))
         found[body] += sum(got["body_subtreemass"][b] for b in above)
-    if name == "jnt_axis":  # those of length one: the rest means nothing
-      axis = mj_model.jnt_axis
+    if name.endswith(("axis", "quat")):  # those of length one: the rest means nothing
+      axis = getattr(mj_model, name)
       found, want = (g - axis * np.sum(g * axis, -1, keepdims=True) for g in (found, want))
     if name.startswith("body_"):
       found[0] = want[0] = 0  # the world's, which C does not read

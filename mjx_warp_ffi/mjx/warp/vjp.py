@@ -30,8 +30,9 @@ from mjx_warp_ffi.mjx.warp.reverse import reverse_once, reverse_only
 Results = dict[str, jax.Array]
 
 # Only rendering and the search for pairs read these leaves: the gradient of a step is zero.
-_DRAWN = ("mat_", "light_", "cam_fovy", "cam_intrinsic", "geom_rgba", "geom_rbound", "geom_aabb")
-_TRACKED = ("cam_pos0", "cam_poscom0", "cam_mat0")  # only poses without a rule depend on them
+_DRAWN = ("mat_", "cam_fovy", "cam_intrinsic", "geom_rgba", "geom_rbound", "geom_aabb")
+_DRAWN += ("light_attenuation", "light_cutoff", "light_exponent", "light_ambient", "light_diffuse")
+_DRAWN += ("light_specular",)
 
 
 def differentiable(
@@ -132,11 +133,10 @@ def _rule(
   if not m.nv:
     raise NotImplementedError("a model without degrees of freedom has no gradient")
   leaves, arrays = moving
-  unread = _DRAWN if m.gradient == "fd" else (*_DRAWN, *_TRACKED)
-  drawn = tuple(n for n in leaves if fields.lookup(m, n).size and not n.startswith(unread))
+  read = tuple(n for n in leaves if fields.lookup(m, n).size and not n.startswith(_DRAWN))
   if m.gradient == "fd":
-    return Differences(staged, drawn, arrays)
-  return analytic.rule_of(staged.name, m, inputs=inputs, parameters=drawn, scope=scope)
+    return Differences(staged, read, arrays)
+  return analytic.rule_of(staged.name, m, inputs=inputs, parameters=read, scope=scope)
 
 
 @jax.tree_util.register_static

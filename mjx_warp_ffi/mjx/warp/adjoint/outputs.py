@@ -30,7 +30,7 @@ TENDONS = ("ten_length", "ten_velocity")
 ACTUATORS = ("actuator_length", "actuator_velocity")
 REPORTS = (*BODIES, *JOINTS, *GEOMS, *SITES, *SUBTREES, *TENDONS, *ACTUATORS)
 REPORTS += (*FORCES, "actuator_force", "sensordata", "cacc", "cfrc_int", "cfrc_ext")
-REPORTS += ("energy", "cdof", "cinert")
+REPORTS += ("energy", "cdof", "cinert", "cam_xpos", "cam_xmat", "light_xpos", "light_xdir")
 REPORTS += ("contact.dist", "contact.pos", "contact.frame")
 
 

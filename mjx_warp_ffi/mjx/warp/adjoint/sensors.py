@@ -292,8 +292,7 @@ def _struct(step) -> tuple[Callable[..., Sensors], Objects]:
   fixed |= dict(jnt_qposadr=m.jnt_qposadr, jnt_dofadr=m.jnt_dofadr, magnetic=m.opt.magnetic)
   bodies = {f: getattr(m, f) for f in ("geom_bodyid", "site_bodyid", "cam_bodyid")}
   leaves = ("body_ipos", "body_iquat", "geom_pos", "geom_quat", "site_pos", "site_quat")
-  cameras = {f: getattr(m, f) for f in ("cam_pos", "cam_quat")}
-  objects = tape.struct(Objects, **bodies, **cameras, **step.leaves(*leaves))
+  objects = tape.struct(Objects, **bodies, **step.leaves(*leaves, "cam_pos", "cam_quat"))
   return functools.partial(tape.struct, Sensors, **fixed, gravity=step.gravity), objects
 
 

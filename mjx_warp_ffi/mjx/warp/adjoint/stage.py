@@ -19,6 +19,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   actuators,
   adhesion,
   axes,
+  cameras,
   contact_outputs,
   contacts,
   delays,
@@ -222,6 +223,7 @@ class StageAdjoint:
     outputs.record(self)
     energy.record(self)
     axes.record(self)
+    cameras.record(self)
     if "sensordata" in self.cotangents:
       sensors.record(self)
 

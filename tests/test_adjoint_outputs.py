@@ -62,8 +62,11 @@ def test_force_sensors_feel_connects_and_welds():
   check(text, random_states, tolerance=STIFF, outputs=("cfrc_ext",), wrt=wrt[1:])
 
 
-@pytest.mark.parametrize("cone", [mujoco.mjtCone.mjCONE_PYRAMIDAL, mujoco.mjtCone.mjCONE_ELLIPTIC])
-def test_touch_and_force_sensors_feel_contacts(cone):
+CONES = [mujoco.mjtCone.mjCONE_PYRAMIDAL, mujoco.mjtCone.mjCONE_ELLIPTIC]
+
+
+def touching_bodies() -> str:
+  """Bodies in contact, named a to e, each with a site of its name around it."""
   names = iter("abcdef")
 
   def with_site(found: re.Match) -> str:
@@ -71,12 +74,34 @@ def test_touch_and_force_sensors_feel_contacts(cone):
     site = f'<site name="{name}" pos=".02 .01 0" type="sphere" size=".3"/>'
     return f'<body name="{name}" {found[1]}>{site}'
 
-  text = re.sub(r"<body (.*?)>", with_site, models.CONTACTS.format(condim=4))
+  return re.sub(r"<body (.*?)>", with_site, models.CONTACTS.format(condim=4))
+
+
+@pytest.mark.parametrize("cone", CONES)
+def test_touch_and_force_sensors_feel_contacts(cone):
+  text = touching_bodies()
   sites = [f'<touch site="{n}"/><force site="{n}"/><torque site="{n}"/>' for n in "abcde"]
   wrt = ("body_inertia", "geom_friction", "geom_solref", "geom_size", "geom_pos")
   outputs = ("sensordata", "cfrc_ext")
   text = with_sensors(text, "".join(sites))
   check(text, settled_states, tolerance=STIFF, outputs=outputs, wrt=wrt, cone=int(cone))
+
+
+@pytest.mark.parametrize("cone", CONES)
+def test_contact_sensors_have_the_gradient_of_differences(cone):
+  kinds = (
+    'subtree1="{}" num="4" data="found dist pos normal tangent" reduce="mindist"',
+    'geom2="floor" body1="{}" num="4" data="linvel angvel" reduce="mindist"',
+    'body2="{}" num="4" data="force pos linvel angvel" reduce="mindist"',
+    'body1="{}" num="4" data="force torque dist" reduce="maxforce"',
+    'site="{}" num="6" data="found force pos"',
+    'subtree1="{}" data="found force torque dist pos normal" reduce="netforce"',
+  )
+  sensors = "".join(f"<contact {kind.format(n)}/>" for kind in kinds for n in "abce")
+  text = touching_bodies().replace('<geom type="plane"', '<geom name="floor" type="plane"')
+  text = with_sensors(text, sensors)
+  wrt = ("body_inertia", "geom_friction", "geom_solref", "geom_size", "geom_pos")
+  check(text, settled_states, tolerance=STIFF, wrt=wrt, cone=int(cone))
 
 
 @pytest.mark.parametrize("outputs", [("cfrc_int",), ("sensordata",)])
@@ -158,6 +183,27 @@ def test_rangefinders_have_the_gradient_of_differences():
   text = with_sensors(text, sensors + '<rangefinder site="s1" cutoff=".2"/>')
   wrt = ("geom_size", "site_pos", "site_quat", "geom_pos", "geom_quat", "body_pos")
   check(text, lambda m: random_states(m, count=4, spread=0.1), tolerance=SMOOTH, wrt=wrt)
+
+
+def test_projections_on_cameras_have_the_gradient_of_differences():
+  cameras = '<camera name="far" pos="0 -4 1" xyaxes="1 0 .1 0 .2 1" resolution="64 48" fovy="50"/>'
+  cameras += '<camera name="lens" pos="4 1 1" xyaxes="0 1 0 -.2 0 1" resolution="32 20"'
+  cameras += ' sensorsize=".03 .02" focal=".03 .04"/>'
+  text = APART.replace("<worldbody>", f"<worldbody>{cameras}")
+  seen = '<site name="seen" pos=".1 .2 .3"/>'
+  text = text.replace(
+    '<body name="egg"',
+    f'<body pos="0 0 2"><freejoint/><geom size=".1"/>{seen}'
+    '<camera name="moved" pos=".1 0 0" euler="0 70 30" resolution="9 9"/></body><body name="egg"',
+  )
+  text = text.replace('<geom name="can"', '<site name="can" pos=".1 0 .4"/><geom name="can"')
+  pairs = (("seen", "far"), ("seen", "lens"), ("can", "moved"), ("can", "far"))
+  sensors = "".join(f'<camprojection site="{s}" camera="{c}"/>' for s, c in pairs)
+  sensors += '<camprojection site="can" camera="far" cutoff="5"/>'
+  wrt = ("site_pos", "body_pos", "body_quat")
+  check(
+    with_sensors(text, sensors), lambda m: random_states(m, spread=0.2), tolerance=SMOOTH, wrt=wrt
+  )
 
 
 def test_rangefinders_of_cameras_are_refused_by_name():

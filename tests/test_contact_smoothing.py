@@ -275,6 +275,21 @@ def test_what_has_no_rule_is_refused_by_name(name, text, loss):
         grad(d.qpos)
 
 
+def test_the_gradient_of_what_sensors_read_of_contacts_is_nan():
+  sensors = '<sensor><contact data="found dist" reduce="mindist"/><clock/></sensor></mujoco>'
+  text = DROP.replace("</mujoco>", sensors)
+  m = mjx.put_model(
+    mujoco.MjModel.from_xml_string(text), contact_smoothing=mjx.ContactSmoothing(0.01)
+  )
+  d = mjx.make_data(m)
+
+  def reading(v: jax.Array, i: int) -> jax.Array:
+    return mjx.step(m, d.replace(qvel=v)).sensordata[i]
+
+  assert np.all(np.isnan(jax.grad(reading)(d.qvel, 1)))
+  np.testing.assert_array_equal(jax.grad(reading)(d.qvel, 2), 0)
+
+
 def test_it_belongs_to_the_analytic_gradient():
   mj_model, smoothing = mujoco.MjModel.from_xml_string(DROP), mjx.ContactSmoothing(0.01)
   for gradient in ("fd", "none"):

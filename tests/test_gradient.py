@@ -294,10 +294,9 @@ def test_a_result_without_a_rule_inside_a_loop_is_nan_and_named(ctrl):
 
 
 def test_a_sensor_without_a_rule_spoils_the_gradient_only_where_it_is_used():
-  camera = """<mujoco><worldbody><camera name="eye" pos="0 -3 1" resolution="64 48"/>
-    <body><joint name="hinge" axis="0 1 0"/><geom size=".1" pos=".3 0 0"/><site name="tip"/></body>
-    </worldbody>
-    <sensor><camprojection site="tip" camera="eye"/><jointvel joint="hinge"/></sensor></mujoco>"""
+  camera = """<mujoco><worldbody><camera name="eye" pos="0 -3 1" resolution="2 1"/>
+    <body><joint name="hinge" axis="0 1 0"/><geom size=".1" pos=".3 0 0"/></body></worldbody>
+    <sensor><rangefinder camera="eye"/><jointvel joint="hinge"/></sensor></mujoco>"""
   m = mjx.put_model(mujoco.MjModel.from_xml_string(camera))
   d = make(m)
 

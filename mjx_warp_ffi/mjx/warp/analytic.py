@@ -114,7 +114,9 @@ class Analytic:
     _check_rules(plan, wanted)
     # the carry of a loop has a cotangent for everything: that it is zero shows only at run time
     nonzero = [jnp.any(given[n] != 0) for n in unruled]
-    silent = sum(sensor_rules.unruled(m.spec.mj_model, plan.statics.integrator).values(), [])
+    integrator = plan.statics.integrator
+    found = sensor_rules.unruled(m.spec.mj_model, integrator, smoothed=smoothed)
+    silent = sum(found.values(), [])
     if "sensordata" in ruled and silent:  # some sensors have a rule, and these have not
       unruled += ("sensordata",)
       nonzero.append(jnp.any(given["sensordata"][np.array(silent)] != 0))

@@ -2,17 +2,16 @@
 
 Before each backward pass the cotangents of the sensors are collected by contact of the pool. Those
 of distance, point and frame start the gradients there; those of a force are a virtual velocity of
-the two bodies in the frame of the contact.
+the two bodies in the frame of the contact, as those of their velocity are a force.
 """
 
 import functools
 
-import mujoco
 import numpy as np
 import warp as wp
 from mujoco_warp._src.types import ConeType, SensorType
 
-from mjx_warp_ffi.mjx.warp.adjoint import contact_seeds
+from mjx_warp_ffi.mjx.warp.adjoint import contact_seeds, contact_sensors
 from mjx_warp_ffi.mjx.warp.adjoint.contacts import CONSTRAINT, Contacts, relative
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
 
@@ -58,6 +57,29 @@ def _virtual_kernel(cut: bool) -> wp.Kernel:
   return contact_virtual
 
 
+@wp.kernel(module="unique")
+def _velocity_power(
+  contacts: Contacts,
+  tree: Tree,
+  nodes: Nodes,
+  seed: wp.array[wp.spatial_vector],
+  power: wp.array[float],
+):
+  """The velocity of the second body against the first, a thread per contact of the pool."""
+  c = wp.tid()
+  if c >= contacts.nacon[0]:
+    return
+  if (contacts.type[c] & CONSTRAINT) == 0:
+    return
+  world = contacts.world[c]
+  n0 = tree.of_body[contacts.geom_bodyid[contacts.geom[c][0]]]
+  n1 = tree.of_body[contacts.geom_bodyid[contacts.geom[c][1]]]
+  r0 = contacts.pos[c] - nodes.xpos[world, n0]
+  r1 = contacts.pos[c] - nodes.xpos[world, n1]
+  v = relative(nodes.vel[world, n0], nodes.vel[world, n1], r0, r1, contacts.frame[c])
+  power[c] = wp.dot(seed[c], v)
+
+
 def _which(step, kinds: tuple[int, ...]) -> np.ndarray:
   """The sensors of some kinds that have a cotangent."""
   if "sensordata" not in step.cotangents:
@@ -65,15 +87,22 @@ def _which(step, kinds: tuple[int, ...]) -> np.ndarray:
   return np.flatnonzero(np.isin(step.mjm.sensor_type, kinds))
 
 
+def _reads(step) -> tuple[list[bool], list[bool]]:
+  """For each contact sensor with a cotangent whether it reads the geometry, and the forces."""
+  which = _which(step, (contact_sensors.KIND,))
+  found = [contact_sensors.reads(step.mjm, k) for k in which]
+  return [geometry for geometry, _ in found], [forces for _, forces in found]
+
+
 def of_forces(step) -> bool:
   """Whether forces of contacts have a cotangent."""
-  return FORCE in step.cotangents or bool(len(_which(step, (TOUCH,))))
+  return FORCE in step.cotangents or bool(len(_which(step, (TOUCH,)))) or any(_reads(step)[1])
 
 
-def of_geometry(step) -> bool:
-  """Whether distances, points or frames have one."""
+def of_geometry(step, *, solves: bool) -> bool:
+  """Whether distances, points, frames or velocities have one, of sensors too if `solves`."""
   found = not set(GEOMETRY).isdisjoint(step.cotangents)
-  return found or bool(len(_which(step, DISTANCES)))
+  return found or bool(len(_which(step, DISTANCES))) or (solves and any(_reads(step)[0]))
 
 
 class Collector:
@@ -91,11 +120,13 @@ class Collector:
     self.seeds.pos = wp.zeros(count, dtype=wp.vec3)
     self.seeds.frame = wp.zeros(count, dtype=wp.mat33)
     self.seeds.force = wp.zeros(count, dtype=wp.spatial_vector)
+    self.seeds.velocity = wp.zeros(count, dtype=wp.spatial_vector)
     self._touch, self._near = (self._sensed(x) for x in ((TOUCH,), DISTANCES))
     shape = (step.d.nworld, self._near.which.size)
     self._best = wp.zeros(shape, dtype=float)
     self._first = wp.zeros(shape, dtype=int)
     self._pool = self._make_pool()
+    self._sensors = contact_sensors.ContactSensors(step, pool=self._pool, seeds=self.seeds)
     step.after_recompute.append(self._collect)
 
   def _sensed(self, kinds: tuple[int, ...]) -> contact_seeds.Sensed:
@@ -126,6 +157,7 @@ class Collector:
         wp.copy(array, step.cotangents[name])
       else:
         array.zero_()
+    seeds.velocity.zero_()
     if self._touch.which.size:
       inputs = [self._touch, self._pool, d.site_xpos, d.site_xmat, step.weights, seeds]
       wp.launch(contact_seeds.touch, (d.naconmax, self._touch.which.size), inputs=inputs)
@@ -138,10 +170,11 @@ class Collector:
       wp.launch(contact_seeds.first, dim, inputs=inputs, outputs=[self._first])
       inputs += [self._first, step.weights, seeds]
       wp.launch(contact_seeds.distance, dim, inputs=inputs)
+    self._sensors.collect()
 
 
 def record_geometry(step) -> None:
-  """Records the cotangents of distances, points and frames, right after the geometry."""
+  """Records the cotangents of distances, points, frames and velocities, after the geometry."""
   grads, seeds, d = step.contacts.arrays, step.collector.seeds, step.d
 
   def backward() -> None:
@@ -149,6 +182,9 @@ def record_geometry(step) -> None:
     wp.launch(contact_seeds.add_seeds, d.naconmax, inputs=inputs, outputs=[x.grad for x in grads])
 
   step.tape.call(backward=backward)
+  if step.needs.solves and any(_reads(step)[0]):
+    inputs = [step.contacts.struct, step.sweep.tree, step.sweep.nodes, seeds.velocity]
+    step.tape.power(_velocity_power, (d.naconmax,), inputs=inputs)
 
 
 def record_virtual(step, of_forces: wp.array | None) -> wp.array:
@@ -161,8 +197,3 @@ def record_virtual(step, of_forces: wp.array | None) -> wp.array:
   kernel = _virtual_kernel(of_forces is not None)
   tape.launch(kernel, (step.d.naconmax,), inputs=inputs, outputs=[out])
   return out
-
-
-def found_only(mjm: mujoco.MjModel, k: int) -> bool:
-  """Whether a contact sensor counts contacts and reads nothing else: a step function."""
-  return bool(mjm.sensor_type[k] == int(SensorType.CONTACT) and mjm.sensor_intprm[k, 0] == 1)

@@ -54,12 +54,13 @@ class Pool:
 
 @wp.struct
 class Seeds:
-  """Cotangents by contact of the pool; of the force in its frame, then of force and torque."""
+  """Cotangents by contact of the pool; in its frame of force and torque, and of the velocity."""
 
   dist: wp.array[float]
   pos: wp.array[wp.vec3]
   frame: wp.array[wp.mat33]
   force: wp.array[wp.spatial_vector]
+  velocity: wp.array[wp.spatial_vector]
 
 
 @wp.kernel

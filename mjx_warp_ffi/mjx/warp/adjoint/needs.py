@@ -100,7 +100,7 @@ def needs_of(step, *, scope: Scope, rows: bool) -> Needs:
     senses_forces=senses_forces,
     powers=powers,
     lengths=powers or not names.isdisjoint(_LENGTHS),
-    contacts=contact_outputs.of_geometry(step) or adhesion.any_body(m),
+    contacts=contact_outputs.of_geometry(step, solves=solves) or adhesion.any_body(m),
     accelerations=solves and sensed and sensors.has_accelerations(mjm),
     reactions=solves and reactions.wanted(step),
     touched=solves and contact_outputs.of_forces(step),

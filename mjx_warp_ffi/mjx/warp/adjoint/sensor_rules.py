@@ -8,9 +8,11 @@ from mujoco_warp._src.types import CamLightType, IntegratorType, ObjType, Sensor
 
 from mjx_warp_ffi.mjx.warp.adjoint import (
   contact_outputs,
+  contact_sensors,
   energy,
   force_sensors,
   limits,
+  projection,
   rangefinders,
   reactions,
   sensors,
@@ -23,24 +25,35 @@ _WEIGHED += (contact_outputs.TOUCH, *contact_outputs.DISTANCES, rangefinders.KIN
 _CONSTANT = (int(SensorType.INSIDESITE),)
 _SOLVED = (*reactions.KINDS, *limits.KINDS, contact_outputs.TOUCH)
 _KNOWN = {*_WEIGHED} - {rangefinders.KIND}
-_KNOWN |= {*force_sensors.KINDS, *sensors.KINDS, *_CONSTANT}
+_KNOWN |= {*force_sensors.KINDS, *sensors.KINDS, *_CONSTANT, contact_sensors.KIND, projection.KIND}
 _CAMERA = int(ObjType.CAMERA)
 
 
-def unruled(mjm: mujoco.MjModel, integrator: int) -> dict[str, list[int]]:
-  """The kinds of sensors of a model that have no rule, and where their data are."""
+def unruled(
+  mjm: mujoco.MjModel, integrator: int, *, smoothed: bool = False
+) -> dict[str, list[int]]:
+  """The kinds of sensors of a model that have no rule, and where their data are.
+
+  Args:
+    mjm: the model.
+    integrator: that of the step.
+    smoothed: whether contacts are: more than those of the step, and in another order.
+  """
   found: dict[str, list[int]] = {}
   pairs = ((mjm.sensor_objtype, mjm.sensor_objid), (mjm.sensor_reftype, mjm.sensor_refid))
   for k, kind in enumerate(mjm.sensor_type):
-    known = kind in _KNOWN or contact_outputs.found_only(mjm, k)
+    known = kind in _KNOWN
     known = known or (kind == rangefinders.KIND and rangefinders.ruled(mjm, k))
     name = "" if known else f"sensor {SensorType(kind).name}"
     if kind in reactions.KINDS and reactions.refused(mjm):
       name = f"sensor {SensorType(kind).name} with spatial tendons"
     if kind == force_sensors.JOINT and np.any(mjm.jnt_actgravcomp):
       name = "sensor JOINTACTFRC with actuatorgravcomp"
-    if kind in _SOLVED and integrator == IntegratorType.DISCRETE:
+    solved = kind in _SOLVED or contact_sensors.reads(mjm, k)[1]
+    if solved and integrator == IntegratorType.DISCRETE:
       name = f"sensor {SensorType(kind).name} with the integrator discrete"
+    if smoothed and any(contact_sensors.reads(mjm, k)):
+      name = "sensor CONTACT with contact_smoothing"
     if mjm.sensor_history[k][0]:
       name = "sensors with delays or intervals"
     for types, ids in pairs:

@@ -90,7 +90,7 @@ class Objects:
 
 
 @wp.func
-def _weigh(s: Sensors, world: int, k: int, x: wp.vec4, cot: wp.array2d[float]) -> float:
+def weigh(s: Sensors, world: int, k: int, x: wp.vec4, cot: wp.array2d[float]) -> float:
   """The cotangent of a sensor times its value, without the components at the cutoff."""
   p = wp.float32(0.0)
   cutoff = s.cutoff[k]
@@ -111,7 +111,7 @@ def _vec4(x: wp.vec3) -> wp.vec4:
 
 
 @wp.func
-def _local(o: Objects, world: int, kind: int, i: int):
+def local_frame(o: Objects, world: int, kind: int, i: int):
   """The body of an object, and its frame in that of the body."""
   body = i
   pos = wp.vec3(0.0)
@@ -160,7 +160,7 @@ def frame_power(
   world, it = wp.tid()
   k = s.which[it]
   kind = s.type[k]
-  body, local, turn = _local(o, world, s.objtype[k], s.objid[k])
+  body, local, turn = local_frame(o, world, s.objtype[k], s.objid[k])
   n = tree.of_body[body]
   r = rotate(nodes.xquat[world, n], local)
   x = nodes.xpos[world, n] + r
@@ -179,7 +179,7 @@ def frame_power(
     x1 = wp.vec3(0.0)
     q1 = wp.quat(1.0, 0.0, 0.0, 0.0)
     if s.refid[k] >= 0:
-      body1, local1, turn1 = _local(o, world, s.reftype[k], s.refid[k])
+      body1, local1, turn1 = local_frame(o, world, s.reftype[k], s.refid[k])
       n1 = tree.of_body[body1]
       r1 = rotate(nodes.xquat[world, n1], local1)
       x1 = nodes.xpos[world, n1] + r1
@@ -198,7 +198,7 @@ def frame_power(
       y = _vec4(unrotate(q1, om))
     else:
       y = _vec4(unrotate(q1, rotate(q, _axis(kind))))
-  power[world, it] = _weigh(s, world, k, y, cot)
+  power[world, it] = weigh(s, world, k, y, cot)
 
 
 @wp.kernel(module="unique")
@@ -214,7 +214,7 @@ def acceleration_power(
   world, it = wp.tid()
   k = s.which[it]
   kind = s.type[k]
-  body, local, turn = _local(o, world, s.objtype[k], s.objid[k])
+  body, local, turn = local_frame(o, world, s.objtype[k], s.objid[k])
   n = tree.of_body[body]
   r = rotate(nodes.xquat[world, n], local)
   fa = nodes.acc[world, n]
@@ -225,7 +225,7 @@ def acceleration_power(
     if kind == ACCELEROMETER:
       a = unrotate(mul(nodes.xquat[world, n], turn), a)
     y = _vec4(a)
-  power[world, it] = _weigh(s, world, k, y, cot)
+  power[world, it] = weigh(s, world, k, y, cot)
 
 
 @wp.kernel(module="unique")
@@ -260,7 +260,7 @@ def joint_power(
     y = wp.vec4(actuators.length[world, i], 0.0, 0.0, 0.0)
   elif kind == ACTUATORVEL:
     y = wp.vec4(actuators.velocity[world, i], 0.0, 0.0, 0.0)
-  power[world, it] = _weigh(s, world, k, y, cot)
+  power[world, it] = weigh(s, world, k, y, cot)
 
 
 @wp.kernel(module="unique")
@@ -281,10 +281,10 @@ def subtree_power(
     x = linvel[world, i]
   elif s.type[k] == SUBTREEANGMOM:
     x = angmom[world, i]
-  power[world, it] = _weigh(s, world, k, _vec4(x), cot)
+  power[world, it] = weigh(s, world, k, _vec4(x), cot)
 
 
-def _struct(step) -> tuple[Callable[..., Sensors], Objects]:
+def make_structs(step) -> tuple[Callable[..., Sensors], Objects]:
   """A maker of `Sensors`, which lacks `which`, and the frames of a `StageAdjoint`."""
   m, tape = step.m, step.tape
   names = "type datatype objtype objid reftype refid adr dim cutoff".split()
@@ -307,7 +307,7 @@ def _which(step, kinds: tuple[int, ...]) -> np.ndarray:
 
 def record_accelerations(step) -> None:
   """Records the sensors of acceleration, right after the sweep."""
-  make, objects = _struct(step)
+  make, objects = make_structs(step)
   which = _which(step, _ACCELERATIONS)
   sensors = make(which=step.constant(which))
   nodes = [step.sweep.tree, step.sweep.nodes]
@@ -318,7 +318,7 @@ def record_accelerations(step) -> None:
 def record(step) -> None:
   """Records the other sensors, after tendons and actuators."""
   tape, sweep, cot = step.tape, step.sweep, step.cotangents["sensordata"]
-  make, objects = _struct(step)
+  make, objects = make_structs(step)
   rangefinders.record(step)
   which = _which(step, _FRAMES)
   if len(which):

@@ -33,6 +33,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   metric,
   nodes,
   outputs,
+  projection,
   rates,
   reactions,
   rescale,
@@ -226,6 +227,7 @@ class StageAdjoint:
     cameras.record(self)
     if "sensordata" in self.cotangents:
       sensors.record(self)
+      projection.record(self)
 
   def _record_forces(self) -> None:
     """Records the forces, and the lengths of what they act along."""
@@ -274,7 +276,8 @@ class StageAdjoint:
     """Records the geometry of the contacts, once."""
     if self.contacts is None:
       self.contacts = contacts.Recorded(self)
-      if contact_outputs.of_geometry(self) or self.needs.row_forces:
+      located = contact_outputs.of_geometry(self, solves=self.needs.solves)
+      if located or self.needs.row_forces:
         self.collector = contact_outputs.Collector(self)
         contact_outputs.record_geometry(self)
 

@@ -77,7 +77,9 @@ class StepAdjoint:
     with wp.ScopedDevice(self._device):
       guarded = supported.guarded(mjm, m)
       if "sensordata" in outputs and not off:
-        columns = sum(sensor_rules.unruled(mjm, m.opt.integrator).values(), [])
+        smoothed = self.stage.soft is not None
+        found = sensor_rules.unruled(mjm, m.opt.integrator, smoothed=smoothed)
+        columns = sum(found.values(), [])
         guarded += [(self.cotangents["sensordata"], columns)] if columns else []
       sampled = delays.of_sensors(mjm)
       guarded += [(self.cotangents["history"], sampled)] if sampled else []

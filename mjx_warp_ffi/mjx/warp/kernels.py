@@ -103,11 +103,24 @@ def _sort_contacts(
   order[world, rank] = c
 
 
+@wp.func_native("for (int i = 0; i < words; ++i) ((int*)target)[i] = ((const int*)source)[i];")
+def _copy_words(target: wp.uint64, source: wp.uint64, words: int): ...
+
+
+@wp.func_native("for (int i = 0; i < words; ++i) ((int*)target)[i] = value;")
+def _fill_words(target: wp.uint64, value: int, words: int): ...
+
+
+@wp.func
+def _address(start: wp.uint64, row: int, words: int, word: int) -> wp.uint64:
+  """Where a word of a row lies, in rows of 4-byte words."""
+  return start + wp.uint64(4) * (wp.uint64(row) * wp.uint64(words) + wp.uint64(word))
+
+
 @wp.kernel(enable_backward=False)
 def _copy_contacts(
   ncon: wp.array[int],
   order: wp.array2d[int],
-  naconmax: int,
   columns: wp.array[Column],
   groups: int,
   filled: wp.array2d[bool],
@@ -116,19 +129,15 @@ def _copy_contacts(
   real = i < ncon[world]
   if not (real or filled[world, i]):
     return  # padding since the last call
-  n = order.shape[1]
+  row = world * order.shape[1] + i
   for k in range(group, columns.shape[0], groups):
     column = columns[k]
-    dst = wp.array(ptr=column.dst, shape=(ncon.shape[0] * n, column.dst_words), dtype=int)
-    row = dst[world * n + i]
+    dst = _address(column.dst, row, column.dst_words, column.word)
     if real:
-      src = wp.array(ptr=column.src, shape=(naconmax, column.src_words), dtype=int)
-      pooled = src[order[world, i]]
-      for word in range(column.word, column.word + column.count):
-        row[word] = pooled[word]
+      src = _address(column.src, order[world, i], column.src_words, column.word)
+      _copy_words(dst, src, column.count)
     else:
-      for word in range(column.word, column.word + column.count):
-        row[word] = column.padding
+      _fill_words(dst, column.padding, column.count)
 
 
 @wp.kernel(enable_backward=False)
@@ -256,7 +265,6 @@ class WorldContacts:
 
   def launch(self) -> None:
     """Fills `arrays` and adds to `ncon`, which must be zero."""
-    d = self._d
     if not self._columns.size:
       return
     self._sort()
@@ -265,7 +273,7 @@ class WorldContacts:
     wp.launch(
       _copy_contacts,
       dim=(rows[0], groups, rows[1]),
-      inputs=[self.ncon, self.order, d.naconmax, self._columns, groups, self._filled],
+      inputs=[self.ncon, self.order, self._columns, groups, self._filled],
     )
     wp.launch(_note_filled, dim=rows, inputs=[self.ncon], outputs=[self._filled])
 

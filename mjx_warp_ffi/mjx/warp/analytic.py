@@ -19,13 +19,13 @@ from mjx_warp_ffi.mjx.smoothing import ContactSmoothing
 from mjx_warp_ffi.mjx.spec import Sizes
 from mjx_warp_ffi.mjx.types import Model
 from mjx_warp_ffi.mjx.warp import batching, fields, report
-from mjx_warp_ffi.mjx.warp.adjoint import limits, reactions, sensor_rules, supported
+from mjx_warp_ffi.mjx.warp.adjoint import inverse, limits, reactions, sensor_rules, supported
 from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import DISTANCES, FORCE, GEOMETRY
 from mjx_warp_ffi.mjx.warp.adjoint.settings import Settings
 from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, RATES, REPORTS, STATE, Scope, StepAdjoint
 from mjx_warp_ffi.mjx.warp.ffi import Inputs, digest
 from mjx_warp_ffi.mjx.warp.reverse import reverse_once
-from mjx_warp_ffi.mjx.warp.types import IntegratorType, TrnType
+from mjx_warp_ffi.mjx.warp.types import EnableBit, IntegratorType, TrnType
 from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
 from mjx_warp_ffi.third_party.warp import guard
 from mjx_warp_ffi.third_party.warp.program import Program, jax_program
@@ -33,6 +33,7 @@ from mjx_warp_ffi.third_party.warp.program import Program, jax_program
 Results = dict[str, jax.Array]
 
 _SOLVED = ("qfrc_constraint", *reactions.REPORTS)  # what only a solve gives
+_FURTHER = (FORCE, "act_dot", inverse.NAME)
 _ALTERNATIVE = "mjx.put_model(m, gradient='fd') differentiates everything by central differences"
 
 
@@ -63,7 +64,7 @@ class Wanted:
   @property
   def gradients(self) -> tuple[str, ...]:
     """Names of the gradients that come back."""
-    return (*(n for n in STATE if n in self.inputs), *self.parameters)
+    return (*(n for n in (*STATE, "qacc") if n in self.inputs), *self.parameters)
 
 
 @jax.tree_util.register_static
@@ -132,6 +133,8 @@ class Analytic:
 
 def _rules(scope: Scope, smoothed: bool) -> tuple[str, ...]:
   """The results that can have a cotangent."""
+  if scope is Scope.INVERSE:
+    return (inverse.NAME, *(n for n in REPORTS if n not in (*_SOLVED, "sensordata")))
   if not scope.constrained:
     smooth = ("qacc_smooth",) if scope is Scope.SMOOTH else ()
     return ("act_dot", *smooth, *(n for n in REPORTS if n not in _SOLVED))
@@ -150,12 +153,12 @@ def _plan(
 ) -> Plan:
   """The workspace of an adjoint, which has room for contacts and rows only if they matter."""
   statics = m.opt.statics
-  if not wanted.scope.constrained:
+  if wanted.scope.acceleration != "qacc":
     # how a step ends and what its solver does is nothing to what comes before
     statics = statics._replace(integrator=int(IntegratorType.EULER), noslip_iterations=0)
-    if not _touches(m, wanted):
-      sizes = sizes.without_rows()
-      statics = statics._replace(run_collision_detection=True)
+  if not wanted.scope.constrained and not _touches(m, wanted):
+    sizes = sizes.without_rows()
+    statics = statics._replace(run_collision_detection=True)
   return Plan(m.spec, statics, sizes, nworld, batched)
 
 
@@ -198,6 +201,8 @@ def rule_of(
     )
   if m.contact_smoothing and name == FORCE:
     raise NotImplementedError(f"no gradient of {name} with contact_smoothing. {_ALTERNATIVE}")
+  if scope is Scope.INVERSE:
+    _check_inverse(m)
   leaves = (f.name for f in fields.model_leaves() if fields.lookup(m, f.name).size)
   wanted = Wanted(
     name=name,
@@ -207,10 +212,20 @@ def rule_of(
     inputs=tuple(inputs.arrays),
     cotangents=(),
     unruled=(),
-    smoothing=m.contact_smoothing if scope.constrained else None,
+    smoothing=m.contact_smoothing if scope.acceleration == "qacc" else None,
   )
   _check_rules(_plan(m, inputs.sizes, wanted=wanted), wanted)
   return Analytic(wanted)
+
+
+def _check_inverse(m: Model) -> None:
+  """Raises NotImplementedError for inverse dynamics without a rule."""
+  discrete = m.opt.integrator == IntegratorType.DISCRETE
+  discrete = discrete or m.opt.enableflags & EnableBit.INVDISCRETE
+  found = ["the discrete inverse"] if discrete else []
+  found += ["actuatorgravcomp of joints"] if np.any(m.spec.mj_model.jnt_actgravcomp) else []
+  if found:
+    raise NotImplementedError(f"no analytic gradient of {' and '.join(found)}. {_ALTERNATIVE}")
 
 
 @functools.lru_cache(maxsize=64)
@@ -227,7 +242,7 @@ def _adjoint(w: Workspace, wanted: Wanted) -> StepAdjoint:
     w.m,
     d=w.d,
     wrt=wanted.parameters,
-    outputs=tuple(n for n in wanted.cotangents if n in REPORTS or n in (FORCE, "act_dot")),
+    outputs=tuple(n for n in wanted.cotangents if n in REPORTS or n in _FURTHER),
     scope=wanted.scope,
     settings=Settings(smoothing=wanted.smoothing),
   )

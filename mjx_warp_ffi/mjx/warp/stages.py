@@ -108,7 +108,13 @@ _REACTIONS = ("cacc", "cfrc_int", "cfrc_ext")
 
 
 def _stage(
-  name: str, scope: Scope, computes: tuple[str, ...], *, runs: tuple[Run, ...], rows: bool
+  name: str,
+  scope: Scope,
+  computes: tuple[str, ...],
+  *,
+  runs: tuple[Run, ...],
+  rows: bool = True,
+  reads: tuple[str, ...] = (),
 ) -> Callable[[Model, Data], Data]:
   """A part of the pipeline as a function of one world, with its derivative."""
 
@@ -116,7 +122,7 @@ def _stage(
     left = absent(m.spec)
     return tuple(n for n in computes if n not in left)
 
-  return differentiable(Staged(chain(*runs), name, outputs), scope, rows=rows)
+  return differentiable(Staged(chain(*runs), name, outputs), scope, rows=rows, reads=reads)
 
 
 def _kinematic(name: str, computes: tuple[str, ...], *runs: Run) -> Callable[[Model, Data], Data]:
@@ -128,7 +134,7 @@ def _dynamic(
   name: str, scope: Scope, computes: tuple[str, ...], *runs: Run
 ) -> Callable[[Model, Data], Data]:
   """A stage with collisions and constraints."""
-  return _stage(name, scope, computes, runs=runs, rows=True)
+  return _stage(name, scope, computes, runs=runs)
 
 
 def _results(m: Model) -> tuple[str, ...]:
@@ -170,4 +176,8 @@ sensor_acc = _dynamic(
 
 # These start from the acceleration in the Data.
 rne_with_qacc = Stage(chain(*VELOCITY, rne_with_acceleration, tendon_bias), "rne", _results)
-inverse = Stage(chain(begin, no_sensors, mjw.inverse), "inverse", _results)
+inverse = _stage(
+  *("inverse", Scope.INVERSE, (*_MOVING, "qfrc_constraint", "qfrc_inverse", "sensordata")),
+  runs=(begin, no_sensors, mjw.inverse),
+  reads=("qacc", "actuator_force", "qfrc_actuator"),  # the forces for their sensors
+)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
@@ -36,7 +37,7 @@ _DRAWN += ("light_specular",)
 
 
 def differentiable(
-  staged: Staged, scope: Scope, *, rows: bool = True
+  staged: Staged, scope: Scope, *, rows: bool = True, reads: tuple[str, ...] = ()
 ) -> Callable[[Model, Data], Data]:
   """A staged function with the derivative that `Model.gradient` asks for.
 
@@ -44,6 +45,7 @@ def differentiable(
     staged: the function.
     scope: where in a step its results lie.
     rows: whether it deals with contacts and constraint rows.
+    reads: fields of a Data that it reads beside the state and the inputs.
 
   Returns:
     A function of a Model and a Data that returns a Data.
@@ -53,6 +55,8 @@ def differentiable(
   def call(m: Model, d: Data) -> Data:
     check(m, d)
     inputs = with_checked_controls(inputs_of(m, d))
+    more = {n: jnp.asarray(getattr(d, n)) for n in reads if getattr(d, n).size}
+    inputs = dataclasses.replace(inputs, arrays=inputs.arrays | more)
     if not rows:
       inputs = dataclasses.replace(inputs, sizes=inputs.sizes.without_rows())
     with reverse_only():
@@ -83,7 +87,7 @@ def differentiable_results(staged: Staged, scope: Scope) -> Callable[[Model, Inp
       inputs = reset_vjp.healthy(m, inputs, reset=reset)
     else:
       out, reset = staged.results(*once), None
-    qacc = out[scope.acceleration] if scope.acceleration else None
+    qacc = out[scope.acceleration] if scope.acceleration else inputs.arrays.get("qacc")
     return out, (m, inputs, qacc, reset, rule)
 
   def backward(residual: Any, cotangents: dict[str, Any]) -> Any:

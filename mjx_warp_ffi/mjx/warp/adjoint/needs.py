@@ -25,18 +25,20 @@ class Scope(enum.Enum):
 
   FORCES = "forces"  # before the acceleration: nothing has to be solved for them
   SMOOTH = "smooth"  # the acceleration without constraints
+  INVERSE = "inverse"  # what forces a given acceleration takes
   FORWARD = "forward"
   STEP = "step"
 
   @property
   def constrained(self) -> bool:
     """Whether the constraints act on the outputs."""
-    return self in (Scope.FORWARD, Scope.STEP)
+    return self in (Scope.INVERSE, Scope.FORWARD, Scope.STEP)
 
   @property
   def acceleration(self) -> str | None:
-    """The name of the acceleration among the outputs."""
-    return {Scope.FORCES: None, Scope.SMOOTH: "qacc_smooth"}.get(self, "qacc")
+    """The name of the acceleration among the outputs, which is solved for."""
+    names = {Scope.FORCES: None, Scope.INVERSE: None, Scope.SMOOTH: "qacc_smooth"}
+    return names.get(self, "qacc")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Needs:
 
   Attributes:
     solves: whether they depend on the acceleration, so that there is a virtual velocity w.
+    inverts: whether they depend on a given acceleration, so that a cotangent is this velocity.
     forces: whether generalised forces have cotangents, their own or those of sensors.
     senses_forces: whether sensors of actuator forces have.
     powers: whether a force has a power at all; without, its kernels need not run.
@@ -59,6 +62,7 @@ class Needs:
   """
 
   solves: bool
+  inverts: bool
   forces: bool
   senses_forces: bool
   powers: bool
@@ -77,6 +81,11 @@ class Needs:
     return self.rows and (self.reactions or self.touched or self.limits)
 
   @property
+  def of_acceleration(self) -> bool:
+    """Whether there is a gradient with respect to the acceleration."""
+    return self.early or self.inverts
+
+  @property
   def early(self) -> bool:
     """Whether outputs depend on the acceleration or on rows beside the state."""
     return self.accelerations or self.reactions or self.row_forces
@@ -93,10 +102,12 @@ def needs_of(step, *, scope: Scope, rows: bool) -> Needs:
   senses_forces = solves and driven and force_sensors.has_any(mjm, *force_sensors.KINDS)
   at_joints = senses_forces and force_sensors.has_any(mjm, force_sensors.JOINT)
   reported = at_joints or not names.isdisjoint(forces.FORCES)
-  powers = solves or reported or not names.isdisjoint({"actuator_force", "act_dot"})
+  inverts = scope is Scope.INVERSE
+  powers = solves or inverts or reported or not names.isdisjoint({"actuator_force", "act_dot"})
   return Needs(
     solves=solves,
-    forces=reported,
+    inverts=inverts,
+    forces=reported or inverts,
     senses_forces=senses_forces,
     powers=powers,
     lengths=powers or not names.isdisjoint(_LENGTHS),

@@ -23,19 +23,19 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   contact_outputs,
   contacts,
   delays,
+  early,
   energy,
   fluid,
   force_sensors,
   forces,
   integrate,
+  inverse,
   law,
-  limits,
   metric,
   nodes,
   outputs,
   projection,
   rates,
-  reactions,
   rescale,
   rows,
   sensor_rules,
@@ -110,6 +110,8 @@ class StageAdjoint:
     self.gradients = {
       name: wp.zeros_like(x) if x.grad is None else x.grad for name, x in self.inputs.items()
     }
+    if self.needs.inverts:
+      self.gradients["qacc"] = self._extra
     self._integration = integrate.make(self, self._next_qacc) if self.integrate else None
 
   def _allocate(self, scope: Scope) -> None:
@@ -134,7 +136,7 @@ class StageAdjoint:
       forces=self.needs.forces,
       compensated=bool(np.any(self.mjm.jnt_actgravcomp)),
     )
-    self._needs_forces = self._polish or self.implicitfast or self._has_welds or masked
+    self._needs_forces = self._polish or self.implicitfast or self.has_welds or masked
     self._needs_forces |= self.discrete
     self._needs_forces |= self.senses_forces or bool(self.after_recompute)
     solved = self.soft.m if self.soft else m
@@ -156,7 +158,7 @@ class StageAdjoint:
     self.needs = needs = dataclasses.replace(needs, touched=bool(needs.touched and self.geometry))
     self.senses_forces, m = needs.senses_forces, self.m
     self.has_rows = needs.constrained
-    self._has_welds = self.has_rows and m.eq_connect_adr.size + m.eq_wld_adr.size > 0
+    self.has_welds = self.has_rows and m.eq_connect_adr.size + m.eq_wld_adr.size > 0
     sensed = "sensordata" in self.cotangents
     self.weights = sensor_rules.weights(self) if sensed else wp.zeros((1, 1), dtype=float)
     if self._polish is None:
@@ -193,7 +195,7 @@ class StageAdjoint:
 
   def _record(self) -> None:
     tape, x = self.tape, self.inputs
-    self._qacc = tape.twin(self.d.qacc) if self.needs.early else self.d.qacc
+    self._qacc = tape.twin(self.d.qacc) if self.needs.of_acceleration else self.d.qacc
     frames = self.frames = tape.struct(
       nodes.Frames, **self.leaves("body_pos", "body_quat", "jnt_pos", "jnt_axis", "qpos0")
     )
@@ -211,13 +213,16 @@ class StageAdjoint:
       frames=frames,
       state=self.state,
       fields=self.fields,
-      track=self.needs.row_forces,
+      track=self.needs.row_forces or self.needs.inverts,
       polar=self.implicit_bias,
     )
     self._make_structs()
-    self._record_early()
+    early.record(self)
+    self._early_count = tape.count
     self.cot_force, cot_qfrc_actuator = force_sensors.record(self)
     forces.record(self, cot_qfrc_actuator)
+    if self.needs.inverts:
+      inverse.record(self)
     tape.muted = not self.needs.powers
     self._record_forces()
     tape.muted = False
@@ -233,7 +238,7 @@ class StageAdjoint:
     """Records the forces, and the lengths of what they act along."""
     smooth.record(self)
     if self.geometry and adhesion.any_body(self.m):
-      self._make_contacts()
+      self.make_contacts()
     self.springs = springs.record(self)
     if self.needs.powers:
       fluid.record(self)
@@ -244,17 +249,18 @@ class StageAdjoint:
     if self.m.nactuator and self.needs.lengths:
       over = self.sweep.carried
       self.actuator_rates = transmissions.find_rates(self, over, tendons=self.tendon_rates)
-      if self.needs.powers and not self.m.opt.disableflags & DisableBit.ACTUATION:
+      off = self.needs.inverts or self.m.opt.disableflags & DisableBit.ACTUATION
+      if self.needs.powers and not off:
         actuators.record(self, self.actuator_rates)
     if self.has_rows:
       if self.discrete:
         self.metric.record(self)
       rescale.record(self, self.rows, equalities=self.equalities)
       rows.record(self, self.rows, equalities=self.equalities)
-      if self._has_welds:
+      if self.has_welds:
         welds.record(self, self.rows, equalities=self.equalities)
     if self.geometry:
-      self._make_contacts()
+      self.make_contacts()
       if self.has_rows:
         rescale.record_contacts(self)
         self.contacts.record_power(self, self.rows)
@@ -272,7 +278,7 @@ class StageAdjoint:
     gravity = self.leaf("opt.gravity")
     self.gravity = wp.zeros_like(gravity) if off else gravity
 
-  def _make_contacts(self) -> None:
+  def make_contacts(self) -> None:
     """Records the geometry of the contacts, once."""
     if self.contacts is None:
       self.contacts = contacts.Recorded(self)
@@ -280,22 +286,6 @@ class StageAdjoint:
       if located or self.needs.row_forces:
         self.collector = contact_outputs.Collector(self)
         contact_outputs.record_geometry(self)
-
-  def _record_early(self) -> None:
-    """Records the outputs that depend on the acceleration or on rows."""
-    if self.needs.accelerations:
-      sensors.record_accelerations(self)
-    cut = reactions.record(self) if self.needs.reactions else None
-    if self.needs.row_forces and self.needs.solves:
-      if self.geometry:
-        self._make_contacts()
-        virtual = contact_outputs.record_virtual(self, cut)
-        self.contacts.record_power(self, self.rows, virtual=virtual)
-      if self._has_welds and cut is not None:
-        welds.record(self, self.rows, equalities=self.equalities, virtual=cut)
-    if self.needs.limits:
-      limits.record(self)
-    self._early_count = self.tape.count
 
   def launch(self) -> None:
     """Computes `gradients` from `cotangents` and the inputs in the workspace."""
@@ -312,6 +302,8 @@ class StageAdjoint:
         launch()
       self.tape.forward()
       self.tape.backward()
+      if self.needs.inverts:
+        self._add_acceleration_gradients()
       self._convert()
 
   def _differentiate_early(self) -> None:
@@ -321,11 +313,15 @@ class StageAdjoint:
       wp.copy(self.sweep.slices[self.fields.a], self.d.qacc)
     self.tape.forward(self._early_count)
     self.tape.backward(self._early_count)
+    self._add_acceleration_gradients()
+    self.tape.clear()
+
+  def _add_acceleration_gradients(self) -> None:
+    """The gradient of the acceleration: as that of the nodes, and as that of the rows."""
     wp.copy(self._extra, self._qacc.grad)
-    if self.needs.row_forces:
+    if self.sweep.coords.grad is not None:
       inputs = [self._extra, self.sweep.coords.grad[self.fields.a]]
       wp.launch(integrate.add, self._extra.shape, inputs=inputs, outputs=[self._extra])
-    self.tape.clear()
 
   def _recompute(self) -> None:
     """The stages before the solver, and the systems of both solves."""
@@ -338,7 +334,7 @@ class StageAdjoint:
     if self._refines:
       self.geometry.forward(d.geom_xpos, d.geom_xmat)
       self.geometry.refine()
-    if self._has_welds or (self._refines and self.has_rows):
+    if self.has_welds or (self._refines and self.has_rows):
       # MJWarp makes the rows before it has the velocities that Jdot qvel of welds needs
       constraint.make_constraint(m, d)
     if soft:
@@ -346,6 +342,8 @@ class StageAdjoint:
     if self._needs_forces:
       mjw.fwd_actuation(m, d)
     if not solves:
+      if self.has_rows:
+        self.newton.begin()
       return
     if self._needs_forces:
       mjw.fwd_acceleration(m, d)

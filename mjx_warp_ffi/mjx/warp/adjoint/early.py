@@ -1,0 +1,20 @@
+"""What has to be differentiated before the solves: outputs that depend on the acceleration."""
+
+from mjx_warp_ffi.mjx.warp.adjoint import contact_outputs, limits, reactions, sensors, welds
+
+
+def record(step) -> None:
+  """Records the outputs of a `StageAdjoint` that depend on the acceleration or on rows."""
+  needs = step.needs
+  if needs.accelerations:
+    sensors.record_accelerations(step)
+  cut = reactions.record(step) if needs.reactions else None
+  if needs.row_forces and needs.solves:
+    if step.geometry:
+      step.make_contacts()
+      virtual = contact_outputs.record_virtual(step, cut)
+      step.contacts.record_power(step, step.rows, virtual=virtual)
+    if step.has_welds and cut is not None:
+      welds.record(step, step.rows, equalities=step.equalities, virtual=cut)
+  if needs.limits:
+    limits.record(step)

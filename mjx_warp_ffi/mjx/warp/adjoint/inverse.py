@@ -1,0 +1,34 @@
+"""The cotangent of the inverse dynamics.
+
+What the acceleration a takes beside the applied and the actuator forces is
+
+    qfrc_inverse = M a + bias - passive - J^T f(J a - a_ref),
+
+the opposite of all other forces in the equation of motion. So the opposite of its cotangent is the
+virtual velocity, for those forces alone, and nothing is to be solved. The gradient with respect to
+a is that of the same power.
+"""
+
+import warp as wp
+
+from mjx_warp_ffi.mjx.warp.adjoint.integrate import negate
+
+NAME = "qfrc_inverse"
+
+
+def record(step) -> None:
+  """Has the virtual velocities of a `StageAdjoint` made from the cotangent before its sweep."""
+  fields, slices, d = step.fields, step.sweep.slices, step.d
+  cotangent = step.cotangents.get(NAME)
+
+  def write() -> None:
+    if cotangent is not None:
+      wp.launch(negate, cotangent.shape, inputs=[cotangent], outputs=[slices[fields.w]])
+    wp.copy(slices[fields.a], d.qacc)
+
+  def leave_out() -> None:
+    for name in (fields.x, fields.u):
+      slices[name].zero_()
+
+  step.before_sweep.insert(0, write)
+  step.before_sweep.append(leave_out)

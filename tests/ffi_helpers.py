@@ -26,7 +26,8 @@ def local_device(platform):
 def run_python(code, *, devices=1, platform="cpu", **environment):
   """Runs code in a process of its own, with virtual CPU devices; returns what it printed."""
   flags = f"--xla_force_host_platform_device_count={devices}"
-  paths = os.pathsep.join([str(HERE.parent), str(HERE)])
+  found = [str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH")]
+  paths = os.pathsep.join(filter(None, found))
   variables = {"XLA_FLAGS": flags, "JAX_PLATFORMS": platform, "PYTHONPATH": paths}
   done = subprocess.run(
     [sys.executable, "-c", code],

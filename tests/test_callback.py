@@ -90,6 +90,7 @@ def test_shapes_of_any_rank_arrive(rank):
   ffi.register_ffi_callback(name, function)
   shape = (2, 1, 3, 1, 2, 1, 1, 2)[:rank]
   x = jnp.arange(float(np.prod(shape, dtype=int))).reshape(shape)
+  x = jax.device_put(x, local_device("cpu"))  # NumPy reads it
   y = jax.ffi.ffi_call(name, jax.ShapeDtypeStruct(shape, jnp.float32))(x)
   assert seen == [shape, shape]
   np.testing.assert_array_equal(y, x)

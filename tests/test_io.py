@@ -182,8 +182,8 @@ def test_nothing_is_printed():
     "mjx.render(m, d, mjx.create_render_context(mj_model, cam_res=(4, 4)));"
     "jax.grad(lambda q: mjx.step(m, d.replace(qpos=q)).qpos.sum())(d.qpos)"
   )
-  here = str(helpers.ROOT / "tests")
-  env = os.environ | {"PYTHONPATH": os.pathsep.join([here, str(helpers.ROOT)])}
+  found = [str(helpers.ROOT / "tests"), str(helpers.ROOT), os.environ.get("PYTHONPATH")]
+  env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, found))}
   done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
   assert done.returncode == 0, done.stderr
   assert done.stdout == ""

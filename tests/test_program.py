@@ -171,7 +171,7 @@ def test_a_failing_capture_names_another_mode_and_leaves_nothing_capturing(mode)
 
     def body():
       program.body()
-      calls.append(wp.get_device(device).is_capturing)
+      calls.append(bool(wp.get_device(device).is_capturing))
       if calls == [False, True]:
         raise ValueError("only while capturing")
 

@@ -24,6 +24,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import DISTANCES, FORCE, GEOM
 from mjx_warp_ffi.mjx.warp.adjoint.settings import Settings
 from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, RATES, REPORTS, STATE, Scope, StepAdjoint
 from mjx_warp_ffi.mjx.warp.ffi import Inputs, digest
+from mjx_warp_ffi.mjx.warp.packing import Packing
 from mjx_warp_ffi.mjx.warp.reverse import reverse_once
 from mjx_warp_ffi.mjx.warp.types import EnableBit, IntegratorType, TrnType
 from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
@@ -285,12 +286,14 @@ def _gradients(
 
 def _launch(wanted: Wanted, plan: Plan, arrays: batching.Arrays) -> batching.Arrays:
   """One FFI call for all worlds."""
+  packing = Packing(wanted.leaves, plan.batched)
 
   def make(device: wp.Device) -> Program:
     with wp.ScopedDevice(device):
       w = Workspace(plan)
       adjoint = _adjoint(w, wanted)
-      inputs = [w.leaf(n) for n in (*wanted.leaves, *wanted.parameters)]
+      inputs = packing.places([w.leaf(n) for n in wanted.leaves])
+      inputs += [w.leaf(n) for n in wanted.parameters]
       inputs += [w.field(n) for n in wanted.inputs] + [w.d.qacc]
       inputs += [_cotangent(w, adjoint, name=n) for n in wanted.cotangents]
     outputs = [adjoint.gradients[n] for n in wanted.gradients]
@@ -306,9 +309,10 @@ def _launch(wanted: Wanted, plan: Plan, arrays: batching.Arrays) -> batching.Arr
 
     return Program(tuple(inputs), tuple(outputs), body, keep=(w, adjoint, notes))
 
-  own = arrays[len(wanted.leaves) :][: len(wanted.parameters) + len(wanted.inputs)]
+  leaves, others = arrays[: len(wanted.leaves)], arrays[len(wanted.leaves) :]
+  own = others[: len(wanted.parameters) + len(wanted.inputs)]
   arguments = dict(zip((*wanted.parameters, *wanted.inputs), own, strict=True))
   results = [jax.ShapeDtypeStruct(arguments[n].shape, np.float32) for n in wanted.gradients]
   key = digest(dataclasses.astuple(wanted), plan)
   call = jax_program(f"{wanted.name}_adjoint", make, key=key, result_types=results)
-  return tuple(call(*arrays))
+  return tuple(call(*packing.arguments(leaves), *others))

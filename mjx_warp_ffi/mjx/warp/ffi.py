@@ -25,8 +25,9 @@ from flax import struct
 from mjx_warp_ffi.mjx.spec import Sizes
 from mjx_warp_ffi.mjx.types import Data, Model, leaf_shape, with_results
 from mjx_warp_ffi.mjx.warp import batching, fields
-from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
-from mjx_warp_ffi.third_party.warp.graphs import GraphMode
+from mjx_warp_ffi.mjx.warp.packing import Packing
+from mjx_warp_ffi.mjx.warp.workspace import EARLY, Plan, Workspace
+from mjx_warp_ffi.third_party.warp.graphs import Early, GraphMode
 from mjx_warp_ffi.third_party.warp.program import Program, jax_program
 
 Function = Callable[[mjw.Model, mjw.Data], None]
@@ -260,22 +261,25 @@ def launch(
   extent = Extent(plan.spec.mj_model, plan.sizes)
   outputs = [FIELDS[n] for n in signature.outputs] + [r.field for r in signature.results]
   results = [jax.ShapeDtypeStruct((plan.nworld, *f.shape(extent)), f.dtype) for f in outputs]
-  first = len(signature.leaves)
+  packing = Packing(signature.leaves, plan.batched)
   aliases = {
-    first + i: signature.outputs.index(n)
+    len(packing) + i: signature.outputs.index(n)
     for i, n in enumerate(signature.inputs)
     if n in signature.outputs
   }
 
   def make(device: wp.Device) -> Program:
+    early = Early(i for i, n in enumerate(signature.outputs) if n in EARLY)
     with wp.ScopedDevice(device):
-      w = Workspace(plan)
+      w = Workspace(plan, hand_out=early.hand_out)
       extra = [_empty(a, plan.nworld) for a in (*signature.arguments, *signature.results)]
     given, made = extra[: len(signature.arguments)], extra[len(signature.arguments) :]
-    inputs = [w.leaf(n) for n in signature.leaves] + [w.field(n) for n in signature.inputs]
+    inputs = packing.places([w.leaf(n) for n in signature.leaves])
+    inputs += [w.field(n) for n in signature.inputs]
     outputs = [w.field(n) for n in signature.outputs]
     body = functools.partial(run, w, *extra)
-    return Program(tuple(inputs + given), tuple(outputs + made), body, keep=(w, extra))
+    places = (*inputs, *given), (*outputs, *made)
+    return Program(*places, body, early=early, keep=(w, extra))
 
   call = jax_program(
     signature.name,
@@ -285,7 +289,8 @@ def launch(
     input_output_aliases=aliases,
     graph_mode=GraphMode.WARP_STAGED if signature.captured else GraphMode.NONE,
   )
-  return tuple(call(*arrays))
+  leaves, others = arrays[: len(signature.leaves)], arrays[len(signature.leaves) :]
+  return tuple(call(*packing.arguments(leaves), *others))
 
 
 def _empty(array: Array, nworld: int) -> wp.array:

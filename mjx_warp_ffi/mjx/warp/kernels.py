@@ -16,6 +16,7 @@ from mujoco_warp._src import types as mjw_types
 from mjx_warp_ffi.mjx.warp import fields
 from mjx_warp_ffi.mjx.warp.terrain import static_geoms
 
+_LANES = 64  # threads of a world that copy its contacts
 _MINVAL = wp.constant(float(mujoco.mjMINVAL))
 _IS_CONSTRAINT = wp.constant(int(mjw_types.ContactType.CONSTRAINT))
 
@@ -122,22 +123,36 @@ def _copy_contacts(
   ncon: wp.array[int],
   order: wp.array2d[int],
   columns: wp.array[Column],
-  groups: int,
-  filled: wp.array2d[bool],
+  lanes: int,
+  filled: wp.array[int],
 ):
-  world, group, i = wp.tid()
-  real = i < ncon[world]
-  if not (real or filled[world, i]):
-    return  # padding since the last call
-  row = world * order.shape[1] + i
-  for k in range(group, columns.shape[0], groups):
-    column = columns[k]
-    dst = _address(column.dst, row, column.dst_words, column.word)
-    if real:
+  world, lane = wp.tid()
+  n = order.shape[1]
+  real = wp.min(ncon[world], n)
+  rows = wp.max(real, filled[world])  # the others are padding since the last call
+  for k in range(lane, rows * columns.shape[0], lanes):
+    i = k // columns.shape[0]
+    column = columns[k - i * columns.shape[0]]
+    dst = _address(column.dst, world * n + i, column.dst_words, column.word)
+    if i < real:
       src = _address(column.src, order[world, i], column.src_words, column.word)
       _copy_words(dst, src, column.count)
     else:
       _fill_words(dst, column.padding, column.count)
+
+
+@wp.kernel(enable_backward=False)
+def _find_rows(
+  ncon: wp.array[int],
+  order: wp.array2d[int],
+  pool: wp.array2d[int],
+  first: wp.array3d[int],
+):
+  world, i = wp.tid()
+  row = wp.int32(-1)
+  if i < ncon[world]:
+    row = pool[order[world, i], 0]
+  first[world, i, 0] = row
 
 
 @wp.kernel(enable_backward=False)
@@ -153,9 +168,9 @@ def _to_pool(
 
 
 @wp.kernel(enable_backward=False)
-def _note_filled(ncon: wp.array[int], filled: wp.array2d[bool]):
-  world, i = wp.tid()
-  filled[world, i] = i < ncon[world]
+def _note_filled(ncon: wp.array[int], nconmax: int, filled: wp.array[int]):
+  world = wp.tid()
+  filled[world] = wp.min(ncon[world], nconmax)
 
 
 @wp.kernel(enable_backward=False)
@@ -220,7 +235,7 @@ class WorldContacts:
     arrays: by field name, (nworld, nconmax, ...).
   """
 
-  PADDING = {"dist": 1.0, "geom": -1, "flex": -1, "elem": -1, "vert": -1, "efc_address": -1}
+  PADDING = {"dist": 1.0, "geom": -1, "flex": -1, "elem": -1, "vert": -1}
 
   def __init__(self, d: mjw.Data, nconmax: int):
     """Allocates the arrays."""
@@ -229,7 +244,7 @@ class WorldContacts:
     rows = (d.nworld, nconmax)
     self._listed = wp.zeros(rows, dtype=int)
     self._keys = wp.zeros(rows, dtype=wp.int64)
-    self._filled = wp.full(rows, True, dtype=bool)  # the first call writes all padding
+    self._filled = wp.full(d.nworld, nconmax, dtype=int)  # the first call writes all padding
     self.order = wp.zeros(rows, dtype=int)
     self.ncon = wp.zeros(d.nworld, dtype=int)
     self.arrays = {}
@@ -238,7 +253,7 @@ class WorldContacts:
       src = getattr(d.contact, field.name)
       dst = wp.zeros((d.nworld, nconmax, math.prod(field.item)), dtype=int)
       self.arrays[field.name] = dst
-      if src.size == 0 or dst.size == 0:
+      if field.name == "efc_address" or src.size == 0 or dst.size == 0:
         dst.fill_(-1)
         continue
       padding = np.array(self.PADDING.get(field.name, 0), field.dtype).view(np.int32)
@@ -264,18 +279,29 @@ class WorldContacts:
       )
 
   def launch(self) -> None:
-    """Fills `arrays` and adds to `ncon`, which must be zero."""
+    """Fills `arrays`, but for what `find_rows` does, and adds to `ncon`, which must be zero."""
     if not self._columns.size:
       return
     self._sort()
-    rows = self._listed.shape
-    groups = 1 if self._columns.device.is_cpu else self._columns.size
+    lanes = 1 if self._columns.device.is_cpu else _LANES
     wp.launch(
       _copy_contacts,
-      dim=(rows[0], groups, rows[1]),
-      inputs=[self.ncon, self.order, self._columns, groups, self._filled],
+      dim=(self._d.nworld, lanes),
+      inputs=[self.ncon, self.order, self._columns, lanes, self._filled],
+      block_dim=_LANES,
     )
-    wp.launch(_note_filled, dim=rows, inputs=[self.ncon], outputs=[self._filled])
+    inputs = [self.ncon, self.nconmax]
+    wp.launch(_note_filled, dim=self._d.nworld, inputs=inputs, outputs=[self._filled])
+
+  def find_rows(self) -> None:
+    """Fills `efc_address`; after the constraint rows."""
+    if self._columns.size:
+      wp.launch(
+        _find_rows,
+        dim=self._listed.shape,
+        inputs=[self.ncon, self.order, self._d.contact.efc_address],
+        outputs=[self.arrays["efc_address"]],
+      )
 
   def to_pool(self, by_world: wp.array, pool: wp.array) -> None:
     """Writes numbers of each world's contacts where those contacts are in the pool, zero elsewhere.

@@ -73,6 +73,7 @@ class Watch:
     )
 
   def _rows(self) -> None:
+    """Notes lost constraint rows, and parameters that are ignored."""
     d = self._d
     wp.launch(
       watch_kernels.watch_rows,

@@ -17,8 +17,15 @@ from mjx_warp_ffi.mjx.spec import Sizes, Spec
 from mjx_warp_ffi.mjx.warp import fields, kernels, watch_kernels
 from mjx_warp_ffi.mjx.warp.autoreset import AutoReset
 from mjx_warp_ffi.mjx.warp.fields import lookup
-from mjx_warp_ffi.mjx.warp.types import DisableBit, EnableBit, EqType
+from mjx_warp_ffi.mjx.warp.types import DisableBit, EnableBit, EqType, IntegratorType
 from mjx_warp_ffi.mjx.warp.watch import Watch
+
+# Results that are final when the collisions are.
+EARLY = frozenset(
+  "xpos xquat xmat xipos ximat xanchor xaxis geom_xpos geom_xmat site_xpos site_xmat cam_xpos"
+  " cam_xmat light_xpos light_xdir subtree_com cinert cdof ten_length flexvert_xpos"
+  " flexedge_length".split()
+) | {f"contact.{f.name}" for f in fields.contact_fields() if f.name != "efc_address"}
 
 # Contacts, and the pairs that may touch, live in pools that all worlds share. The places of this
 # many worlds more, as many as there are at most, keep a few worlds with too many contacts from
@@ -58,9 +65,10 @@ class Workspace:
     memo: arrays that a function prepares in its first run, before it is captured.
   """
 
-  def __init__(self, plan: Plan):
-    """Allocates the buffers."""
+  def __init__(self, plan: Plan, *, hand_out: Callable[[], None] = lambda: None):
+    """Allocates the buffers; `hand_out` launches the copies of the results in `EARLY`."""
     self.plan = plan
+    self._hand_out = hand_out
     self.memo: dict[str, wp.array] = {}
     mj_model = plan.spec.mj_model
     self.m = _make_model(plan)
@@ -80,6 +88,9 @@ class Workspace:
     self._touches = pairs > 0
     if not self._touches:
       self.contacts.launch()  # the padding, once for all calls
+    # Launches what follows from the collisions alone, until that is done.
+    self._waiting: Callable[[], None] | None = None
+    self._beside = wp.Stream() if self.d.qpos.device.is_cuda else None
 
   def leaf(self, name: str) -> wp.array:
     """The array that holds a leaf of Model."""
@@ -108,24 +119,60 @@ class Workspace:
     """
     self.begin()
     for _ in range(times - 1):
-      self._run_once(function)
-      if self._touches:
-        self.contacts.count()
-      self.watch.end()
-    self._run_once(function)
+      self._run_once(function, self.contacts.count if self._touches else _nothing)
+    self._run_once(function, self._view)
+    if self._touches:
+      self.contacts.find_rows()
+
+  def _view(self) -> None:
+    """Launches what makes and hands out the results in `EARLY`."""
     if self._touches:
       self.contacts.launch()
-    self.watch.end()
+    self._hand_out()
 
-  def _run_once(self, function: Callable[[mjw.Model, mjw.Data], None]) -> None:
+  def _run_once(
+    self, function: Callable[[mjw.Model, mjw.Data], None], afterwards: Callable[[], None]
+  ) -> None:
     self.watch.begin()
     if self._rows_need_rates and not _collides(self.m, self.d):
       mjw.kinematics(self.m, self.d)
       mjw.com_pos(self.m, self.d)
       mjw.com_vel(self.m, self.d)
+    self._waiting = afterwards
+    if self._beside is not None and self._comes_by_once(function):
+      self.m.callback.control = self._join
     if self._autoreset is not None and function is mjw.step:
       function = self._autoreset.step
     function(self.m, self.d)
+    self.m.callback.control = None
+    if self._waiting is not None:
+      self._waiting()
+    self.watch.end()
+
+  def _comes_by_once(self, function: Callable[[mjw.Model, mjw.Data], None]) -> bool:
+    """Whether a function runs one collision detection and then calls `callback.control`."""
+    return (
+      function in (mjw.step, mjw.forward)
+      and self._autoreset is None
+      and self.m.opt.integrator != IntegratorType.RK4
+      and not self.m.opt.disableflags & DisableBit.ACTUATION
+    )
+
+  def _fork(self) -> None:
+    """Launches what waits beside what the current stream gets until it joins.
+
+    That is the making of rows and the velocity stage, which do not change what is read here. They
+    leave most of the device to it, unless there are very many worlds; and the solver must not come
+    in between, since its loop can only be captured when all streams have joined.
+    """
+    waiting, self._waiting = self._waiting, None
+    with wp.ScopedStream(self._beside, sync_enter=True):
+      waiting()  # pyright: ignore
+
+  def _join(self, m: mjw.Model, d: mjw.Data) -> None:
+    """Waits for what was forked; a callback of mujoco_warp."""
+    if self._waiting is None:
+      wp.get_stream().wait_stream(self._beside)
 
   def _collided(self, m: mjw.Model, d: mjw.Data) -> None:
     """What belongs between the collisions and the constraint rows."""
@@ -133,6 +180,12 @@ class Workspace:
     if self._rows_need_rates:
       # mujoco_warp computes them after the rows that read them, which would see another state's
       mjw.com_vel(m, d)
+    if m.callback.control is not None:
+      self._fork()
+
+
+def _nothing() -> None:
+  pass
 
 
 def _collides(m: mjw.Model, d: mjw.Data) -> bool:

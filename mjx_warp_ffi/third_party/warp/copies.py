@@ -5,7 +5,7 @@ changes. A kernel costs less than as many graph memcpy nodes: those must be upda
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import warp as wp
@@ -27,6 +27,9 @@ _CHUNK = 16 * _LANES * 4
       *(int4*)(to + i) = *(const int4*)(from + i);
     for (long long i = (size & ~15LL) + lane; i < size; i += lanes)
       to[i] = from[i];
+  } else if (((target | source | size) & 3) == 0) {
+    for (long long i = 4 * lane; i < size; i += 4 * lanes)
+      *(int*)(to + i) = *(const int*)(from + i);
   } else {
     for (long long i = lane; i < size; i += lanes)
       to[i] = from[i];
@@ -58,20 +61,27 @@ def _copy(
     _move(fixed[chunk], moving, size[chunk], lane, lanes)
 
 
+Fixed = wp.array | tuple[wp.array, ...] | None
+"""Where an argument or result lies: in an array, in several one after the other, or nowhere."""
+
+
 class _Direction:
   """The chunks of one direction, launched together."""
 
-  def __init__(self, table: wp.array, arrays: Sequence[wp.array | None], first: int, outward: bool):
+  def __init__(self, table: wp.array, places: Sequence[tuple[int, Fixed]], *, outward: bool):
     device = wp.get_device(table.device)
     lanes, chunk = (_LANES, _CHUNK) if device.is_cuda else (1, 0)
     entry, offset, fixed, size = [], [], [], []
-    for i, array in enumerate(arrays):
-      total = 0 if array is None else byte_count(array)
-      for start in range(0, total, chunk or max(total, 1)):
-        entry.append(first + i)
-        offset.append(start)
-        fixed.append(array.ptr + start)  # pyright: ignore
-        size.append(min(chunk or total, total - start))
+    for place, arrays in places:
+      before = 0
+      for array in parts(arrays):
+        total = byte_count(array)
+        for start in range(0, total, chunk or max(total, 1)):
+          entry.append(place)
+          offset.append(before + start)
+          fixed.append(array.ptr + start)  # pyright: ignore
+          size.append(min(chunk or total, total - start))
+        before += total
     self.count = len(entry)
     self._dim = (self.count, lanes)
     self._inputs = [
@@ -97,13 +107,16 @@ class Copies:
     device: Where all buffers lie.
     inputs: The i-th argument goes to the i-th array; None skips it.
     outputs: The i-th result comes from the i-th array; None skips it.
+    early: Indices of the results that `scatter_early` moves.
   """
 
   def __init__(
     self,
     device: wp.Device,
-    inputs: Sequence[wp.array | None],
-    outputs: Sequence[wp.array | None],
+    inputs: Sequence[Fixed],
+    outputs: Sequence[Fixed],
+    *,
+    early: Collection[int] = (),
   ):
     """Lays out the chunks of all arrays."""
     self._device = device
@@ -112,8 +125,12 @@ class Copies:
     # Filled through a pointer: NumPy views of a Warp array cost more than the copy.
     self._table = wp.zeros(max(1, self._length // 8), dtype=wp.uint64, device=device)
     self._pointers = b""
-    self._in = _Direction(self._table, inputs, 0, False)
-    self._out = _Direction(self._table, outputs, len(inputs), True)
+    places = [(len(inputs) + i, x) for i, x in enumerate(outputs)]
+    soon = [places[i] for i in sorted(early)]
+    late = [place for i, place in enumerate(places) if i not in early]
+    self._in = _Direction(self._table, list(enumerate(inputs)), outward=False)
+    self._early = _Direction(self._table, soon, outward=True)
+    self._out = _Direction(self._table, late, outward=True)
 
   def refresh(self, pointers: bytes, stream: int) -> None:
     """Sets XLA's pointers for the copies that follow on the stream.
@@ -142,9 +159,20 @@ class Copies:
     """Launches the copies of all arguments on the current stream."""
     self._in.launch()
 
+  def scatter_early(self) -> None:
+    """Launches the copies of the early results on the current stream."""
+    self._early.launch()
+
   def scatter(self) -> None:
-    """Launches the copies of all results on the current stream."""
+    """Launches the copies of the other results on the current stream."""
     self._out.launch()
+
+
+def parts(fixed: Fixed) -> tuple[wp.array, ...]:
+  """Returns the arrays that an argument or result is the concatenation of."""
+  if fixed is None:
+    return ()
+  return fixed if isinstance(fixed, tuple) else (fixed,)
 
 
 def byte_count(array: wp.array) -> int:

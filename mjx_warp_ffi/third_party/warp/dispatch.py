@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import jax
 import warp as wp
 
-from mjx_warp_ffi.third_party.warp import cache, graphs, xla_ffi
+from mjx_warp_ffi.third_party.warp import cache, xla_ffi
 from mjx_warp_ffi.third_party.warp import call as call_lib
 
 _MAX_SEEN = 512
@@ -146,7 +146,7 @@ class Dispatcher:
       device = call_lib.warp_device(platform, place[2])
       if slot.value is None:
         slot.value = (device, self._build(device, shapes))
-      stream = graphs.private_stream(device).cuda_stream if device.is_cuda else 0
+      stream = call_lib.private_stream(device).cuda_stream if device.is_cuda else 0
       slot.begin(stream)
       slot.value[1].warm(stream)
       slot.end(device, stream)

@@ -6,11 +6,12 @@ A launcher is made once for a body on a device and then called with XLA's pointe
 import dataclasses
 import enum
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import warp as wp
 
+from mjx_warp_ffi.third_party.warp import call as call_lib
 from mjx_warp_ffi.third_party.warp import copies as copies_lib
 from mjx_warp_ffi.third_party.warp import guard, runtime
 
@@ -33,16 +34,6 @@ class GraphMode(enum.IntEnum):
 JaxCallableGraphMode = GraphMode
 
 
-def private_stream(device: wp.Device) -> wp.Stream:
-  """Returns the stream that captures run on, so that XLA's streams never capture for us."""
-  return _private_stream(device.alias)  # a Device has no hash
-
-
-@functools.cache
-def _private_stream(alias: str) -> wp.Stream:
-  return wp.Stream(wp.get_device(alias))
-
-
 class Graph:
   """Launches that were captured once and replay on any stream of their device.
 
@@ -56,7 +47,7 @@ class Graph:
 
   def __init__(self, device: wp.Device, record: Callable[[], None]):
     """Captures the work."""
-    stream = private_stream(device) if device.is_cuda else None
+    stream = call_lib.private_stream(device) if device.is_cuda else None
     try:
       with guard.recording(device, stream):
         with wp.ScopedCapture(device=device, stream=stream) as capture:
@@ -80,6 +71,32 @@ class Graph:
     runtime.launch_cuda(self._executable, stream)  # pyright: ignore
 
 
+class Early:
+  """Results that are final before a body ends, and that it may hand out itself.
+
+  Their copies then run beside the rest of the body, if it calls `hand_out` on a stream that it
+  forks and joins. What it does not hand out is copied after it.
+
+  Attributes:
+    results: their indices.
+  """
+
+  def __init__(self, results: Collection[int] = ()):
+    """Names the results."""
+    self.results = frozenset(results)
+    self._copy: Callable[[], None] | None = None
+
+  def hand_out(self) -> None:
+    """Launches the copies on the current stream, once in a run of the body."""
+    if self._copy is not None:
+      self._copy()
+      self._copy = None
+
+  def start(self, copy: Callable[[], None]) -> None:
+    """Says, before a run of the body, what copies the results."""
+    self._copy = copy
+
+
 @dataclasses.dataclass(frozen=True)
 class Work:
   """A body over fixed buffers.
@@ -89,13 +106,15 @@ class Work:
     inputs: where the arguments go in every call; None leaves an argument out.
     outputs: where the results come from; None leaves a result out.
     first_inputs: where arguments go in the first call only.
+    early: the results that the body may hand out.
     keep: what must live as long.
   """
 
   body: Callable[[], None]
-  inputs: Sequence[wp.array | None]
-  outputs: Sequence[wp.array | None]
+  inputs: Sequence[copies_lib.Fixed]
+  outputs: Sequence[copies_lib.Fixed]
   first_inputs: Sequence[wp.array | None] = ()
+  early: Early = dataclasses.field(default_factory=Early)
   keep: object = None
 
 
@@ -112,7 +131,8 @@ class _StagedBase:
     self._device = device
     self._work = work
     self._body = work.body
-    self._copies = copies_lib.Copies(device, work.inputs, work.outputs)
+    early = work.early.results
+    self._copies = copies_lib.Copies(device, work.inputs, work.outputs, early=early)
     self._first = None
     if work.first_inputs:
       unused = [None] * len(work.outputs)
@@ -130,10 +150,25 @@ class _StagedBase:
     with guard.body(self._device, stream, alone=True):
       if self._first is not None:
         self._first.gather()
-      self._copies.gather()
-      self._body()
-      self._copies.scatter()
+      self._between_copies()
     self._launch = self._capture()
+
+  def _between_copies(self) -> None:
+    """Launches the copies in, the body, and the copies out."""
+    self._copies.gather()
+    self._work.early.start(self._copies.scatter_early)
+    self._body()
+    self._scatter()
+
+  def _scatter(self) -> None:
+    """Launches the copies of what the body has not handed out."""
+    self._work.early.hand_out()
+    self._copies.scatter()
+
+  def _scatter_all(self) -> None:
+    """Launches the copies of all results."""
+    self._work.early.start(self._copies.scatter_early)
+    self._scatter()
 
   def warm(self, stream: int) -> None:
     """Runs the body on what its buffers hold and captures, ahead of the first call."""
@@ -150,7 +185,7 @@ class StagedNone(_StagedBase):
   """Copies and body are launched anew in every call."""
 
   def _capture(self) -> Callable[[int], None]:
-    parts = (self._copies.gather, self._copies.scatter)
+    parts = (self._copies.gather, self._scatter_all)
     gather, scatter = (Graph(self._device, part) for part in parts)
 
     def launch(stream: int) -> None:
@@ -166,19 +201,14 @@ class StagedGraph(_StagedBase):
   """One graph holds the copies and the body."""
 
   def _capture(self) -> Callable[[int], None]:
-    def record() -> None:
-      self._copies.gather()
-      self._body()
-      self._copies.scatter()
-
-    return Graph(self._device, record).replay
+    return Graph(self._device, self._between_copies).replay
 
 
 class StagedExGraph(_StagedBase):
   """The body is a graph of its own between the copies."""
 
   def _capture(self) -> Callable[[int], None]:
-    parts = (self._copies.gather, self._body, self._copies.scatter)
+    parts = (self._copies.gather, self._body, self._scatter_all)
     gather, body, scatter = (Graph(self._device, part) for part in parts)
 
     def launch(stream: int) -> None:

@@ -34,15 +34,18 @@ class Program:
   the recorded launches run.
 
   Attributes:
-    inputs: Contiguous arrays; the i-th FFI argument has the same number of bytes.
+    inputs: Contiguous arrays; the i-th FFI argument has the same number of bytes. Several arrays
+      in a tuple are one argument, their concatenation.
     outputs: Contiguous arrays; the i-th FFI result likewise. An array may be in both.
     body: Launches Warp work on the current device and stream; reads inputs, writes outputs.
+    early: The outputs that the body may hand out before it ends.
     keep: Anything that must live as long as the program.
   """
 
-  inputs: tuple[wp.array, ...]
+  inputs: tuple[wp.array | tuple[wp.array, ...], ...]
   outputs: tuple[wp.array, ...]
   body: Callable[[], None]
+  early: graphs.Early = dataclasses.field(default_factory=graphs.Early)
   keep: object = None
 
 
@@ -74,7 +77,9 @@ class _Registry:
       program = recipe.make(device)
       _check(program.inputs, shapes.inputs, "input")
       _check(program.outputs, shapes.outputs, "output")
-      work = graphs.Work(program.body, program.inputs, program.outputs, keep=program)
+      work = graphs.Work(
+        program.body, program.inputs, program.outputs, early=program.early, keep=program
+      )
       return graphs.STAGED[recipe.mode](device, work)
 
 
@@ -91,13 +96,14 @@ def _registry(name: str) -> _Registry:
     return _registries[name]
 
 
-def _check(arrays: Sequence[wp.array], buffers: Sequence[xla_ffi.Buffer], kind: str) -> None:
-  if len(arrays) != len(buffers):
-    raise ValueError(f"the program has {len(arrays)} {kind}s, the call {len(buffers)}")
-  for i, (array, buffer) in enumerate(zip(arrays, buffers, strict=True)):
-    if not array.is_contiguous:
+def _check(places: Sequence[copies.Fixed], buffers: Sequence[xla_ffi.Buffer], kind: str) -> None:
+  if len(places) != len(buffers):
+    raise ValueError(f"the program has {len(places)} {kind}s, the call {len(buffers)}")
+  for i, (place, buffer) in enumerate(zip(places, buffers, strict=True)):
+    arrays = copies.parts(place)
+    if not all(array.is_contiguous for array in arrays):
       raise ValueError(f"{kind} {i} of the program is not contiguous")
-    have, want = copies.byte_count(array), binding.byte_size(buffer)
+    have, want = sum(map(copies.byte_count, arrays)), binding.byte_size(buffer)
     if have != want:
       raise ValueError(f"{kind} {i} of the program has {have} bytes, the call {want}")
 

@@ -55,7 +55,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
   make_geom,
 )
 
-wp.set_module_options({"enable_backward": False})
+wp.set_module_options({"enable_backward": False, "max_unroll": 1})
 
 NEWTON_STEPS = wp.constant(8)
 BETTER = wp.constant(0.99)  # a later rule has to beat an earlier one: they may coincide

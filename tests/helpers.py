@@ -23,4 +23,5 @@ def assert_same(got: jax.Array, expected: jax.Array, message: str = "") -> None:
   if jax.default_backend() == "cpu":
     np.testing.assert_array_equal(got, expected, err_msg=message)
   else:
-    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5, err_msg=message)
+    size = np.max(np.abs(np.nan_to_num(expected)), initial=1.0)
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5 * size, err_msg=message)

@@ -99,7 +99,7 @@ def test_bad_worlds_are_reset_as_mj_step_does_and_the_others_go_on(name):
         getattr(got, field)[i], getattr(c, field), atol=2e-5, rtol=1e-4, err_msg=f"{case} {field}"
       )
   for x, y in zip(jax.tree.leaves(got), jax.tree.leaves(plain), strict=True):
-    np.testing.assert_array_equal(x[0], y[0])
+    helpers.assert_same(x[0], y[0])
 
 
 def test_a_reset_world_equals_the_first_step_of_a_fresh_one():
@@ -109,7 +109,7 @@ def test_a_reset_world_equals_the_first_step_of_a_fresh_one():
   fresh = _step()(m, worlds.repeat(fresh, len(_BAD)))
   for i in range(1, list(_BAD).index("nan control")):  # which alone is no reason for a reset
     for name in ("qpos", "qvel", "time", "qacc_warmstart", "qacc", "ctrl", "sensordata", "xpos"):
-      np.testing.assert_array_equal(getattr(got, name)[i], getattr(fresh, name)[i], err_msg=name)
+      helpers.assert_same(getattr(got, name)[i], getattr(fresh, name)[i], name)
 
 
 def test_without_autoreset_bad_states_set_bits_and_stay_in_their_world():
@@ -120,7 +120,7 @@ def test_without_autoreset_bad_states_set_bits_and_stay_in_their_world():
     assert int(got.warning[i]) & bits == bits, list(_BAD)[i]
   alone = _step()(m, jax.tree.map(lambda x: x[:1], _batch(m, d)))
   for name in ("qpos", "qvel", "qacc", "sensordata", "ncon", "overflow", "warning"):
-    np.testing.assert_array_equal(getattr(got, name)[0], getattr(alone, name)[0], err_msg=name)
+    helpers.assert_same(getattr(got, name)[0], getattr(alone, name)[0], name)
   assert int(got.overflow[0]) == 0
 
 
@@ -130,7 +130,7 @@ def test_many_bad_worlds_take_nothing_from_the_others():
   got = healthy.replace(qpos=healthy.qpos.at[1:].set(jnp.nan))
   for _ in range(20):
     got, healthy = _step()(m, got), _step()(m, healthy)
-  np.testing.assert_array_equal(got.qpos[0], healthy.qpos[0])
+  helpers.assert_same(got.qpos[0], healthy.qpos[0])
   assert int(got.overflow[0]) == 0 and int(got.ncon[0]) > 0
 
 
@@ -169,7 +169,7 @@ def test_it_works_without_conditional_nodes_too():
   m = _model("hopper", True)
   plain = m.tree_replace({"opt.graph_conditional": False})
   bad = mjx.make_data(m).replace(qfrc_applied=jnp.full(m.nv, 1e30))
-  np.testing.assert_array_equal(jax.jit(mjx.step)(m, bad).qpos, jax.jit(mjx.step)(plain, bad).qpos)
+  helpers.assert_same(jax.jit(mjx.step)(m, bad).qpos, jax.jit(mjx.step)(plain, bad).qpos)
 
 
 @pytest.mark.gpu

@@ -62,6 +62,7 @@ def test_buffers_and_attributes_of_every_kind_arrive():
     jnp.arange(6, dtype=jnp.int16).reshape(2, 3),
     jnp.zeros(0, jnp.float32),
   )
+  args = jax.device_put(args, jax.devices("cpu")[0])  # NumPy reads them
   call(*args, **attrs).block_until_ready()
   assert [b.shape for b in seen["inputs"]] == [(), (2, 3), (0,)]
   assert [b.dtype for b in seen["inputs"]] == [jnp.bfloat16, np.int16, np.float32]
@@ -138,3 +139,14 @@ def test_the_installed_jax_is_new_enough(monkeypatch):
   monkeypatch.setattr(jax, "__version_info__", (0, 4, 30))
   with pytest.raises(RuntimeError, match="JAX 0.8.0 or newer"):
     ffi.check_jax_version()
+
+
+@pytest.mark.gpu
+def test_numpy_is_kept_from_memory_of_the_gpu():
+  def function(inputs, outputs, attrs, ctx):
+    np.asarray(inputs[0])
+
+  ffi.register_ffi_callback("test_callback_numpy", function)
+  x = jax.device_put(jnp.ones(3, jnp.float32), jax.devices("gpu")[0])
+  with pytest.raises(jax.errors.JaxRuntimeError, match=r"wp\.array\(buffer"):
+    jax.ffi.ffi_call("test_callback_numpy", FLOATS)(x).block_until_ready()

@@ -56,7 +56,9 @@ def test_a_step_is_a_function_of_its_inputs_alone(name):
   _assert_equal(_step()(m, x), first)
 
 
-def test_a_rollout_repeats_bit_for_bit():
+def test_a_rollout_repeats_bit_for_bit_on_the_cpu():
+  if jax.default_backend() != "cpu":
+    pytest.skip("threads of a GPU add the forces of contacts in any order")
   m, x = _moving("pile")
   run = jax.jit(lambda d: jax.lax.scan(lambda d, _: (_step()(m, d), d.qpos), d, None, 50))
   _assert_equal(run(x), run(x))

@@ -3,6 +3,7 @@
 import copy
 import functools
 
+import helpers
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -193,7 +194,7 @@ def _contacts():
 
 def _assert_equal(a, b):
   for (path, x), y in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
-    np.testing.assert_array_equal(x, y, err_msg=jax.tree_util.keystr(path))
+    helpers.assert_same(x, y, jax.tree_util.keystr(path))
 
 
 @pytest.mark.parametrize("leaf", ["body_mass", "opt.gravity", "geom_friction", "pair_solref"])

@@ -21,8 +21,9 @@ class FfiBuffer:
     shape: its shape.
   """
 
-  def __init__(self, buffer: xla_ffi.Buffer):
-    """Describes a buffer, which is valid while the callback runs."""
+  def __init__(self, buffer: xla_ffi.Buffer, platform: str):
+    """Describes a buffer of a platform, which is valid while the callback runs."""
+    self._on_cpu = platform == "cpu"
     self.dtype: np.dtype = buffer.dtype
     self.data: int = buffer.data
     self.shape: tuple[int, ...] = buffer.shape
@@ -37,12 +38,23 @@ class FfiBuffer:
   @property
   def __cuda_array_interface__(self) -> dict:
     """The buffer for `wp.array` and others, when the call runs on CUDA."""
+    if self._on_cpu:
+      raise AttributeError("this buffer lies in the memory of the CPU")
     return self._interface
 
   @property
   def __array_interface__(self) -> dict:
     """The buffer for NumPy and `wp.array`, when the call runs on the CPU."""
+    if not self._on_cpu:
+      raise AttributeError("this buffer lies in the memory of a GPU")
     return self._interface
+
+  def __array__(self, *args: object, **kwargs: object) -> np.ndarray:
+    """Says what to do instead, where NumPy cannot read the buffer."""
+    raise TypeError(
+      "this buffer lies in the memory of a GPU, where NumPy cannot read it: wrap it with"
+      " wp.array(buffer, dtype=..., device='cuda') on the stream of the context"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,8 +105,8 @@ def register_ffi_callback(name: str, func: Callable, graph_compatible: bool = Tr
       call.ordinal,
       call.platform,
     )
-    inputs = [FfiBuffer(buffer) for buffer in call.inputs()]
-    outputs = [FfiBuffer(buffer) for buffer in call.outputs()]
+    inputs = [FfiBuffer(buffer, call.platform) for buffer in call.inputs()]
+    outputs = [FfiBuffer(buffer, call.platform) for buffer in call.outputs()]
     with guard.launching(call.platform):
       func(inputs, outputs, call.attributes(), context)
 

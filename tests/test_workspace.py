@@ -40,19 +40,21 @@ def test_what_is_handed_out_early_is_final(name, rng):
   seen = {}
 
   def note(m, d):
+    collided(m, d)
     w.contacts.launch()
     seen.update({n: w.field(n).numpy().copy() for n in early})
     w.contacts.ncon.zero_()
 
   if w.m.opt.integrator == mjx.IntegratorType.RK4:
     pytest.skip("RK4 hands nothing out: it comes by here four times")
-  w.m.callback.control = note
+  collided, w.m.callback.contactfilter = w.m.callback.contactfilter, note
   for _ in range(20):
     seen.clear()
     w.run(mjw.step)
-    assert seen
-    for n in early:
+    for n in early if seen else ():
       np.testing.assert_array_equal(w.field(n).numpy(), seen[n], err_msg=n)
+  quiet = w.m.opt.disableflags & mjx.DisableBit.CONTACT or not w.d.naconmax
+  assert seen or quiet
 
 
 def test_a_call_passes_what_all_worlds_share_as_one_argument():

@@ -5,7 +5,6 @@ A launcher is made once for a body on a device and then called with XLA's pointe
 
 import dataclasses
 import enum
-import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 

@@ -108,6 +108,36 @@ def test_arrays_of_any_size_also_empty_ones_arrive_whole(sizes, mode, device, rn
       np.testing.assert_array_equal(result, value + np.uint8(1))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("handed_out", [True, False])
+def test_results_may_be_handed_out_early_and_inputs_come_in_pieces(mode, device, handed_out):
+  def make(device):
+    pieces = tuple(wp.zeros(n, dtype=float, device=device) for n in (1, 3, 300))
+    first, last = (wp.zeros(300, dtype=float, device=device) for _ in range(2))
+    early = ffi.Early({0})
+
+    def body():
+      wp.launch(affine, dim=300, inputs=[pieces[2], pieces[0].size], outputs=[first])
+      if handed_out:
+        early.hand_out()
+        first.fill_(-1.0)  # what is copied now is what was handed out
+      wp.launch(affine, dim=3, inputs=[pieces[1], 0.0], outputs=[last])
+
+    return ffi.Program((pieces,), (first, last), body, early=early)
+
+  types = [jax.ShapeDtypeStruct((300,), jnp.float32)] * 2
+  f = jax.jit(
+    ffi.jax_program(TARGET, make, key=f"early-{handed_out}", result_types=types, graph_mode=mode)
+  )
+  overwritten = handed_out and mode != ffi.GraphMode.WARP_STAGED
+  for shift in (0.0, 1.0, 2.0):  # the first call is not yet a replay
+    x = jnp.arange(304, dtype=jnp.float32) + shift
+    first, last = f(jax.device_put(x, local_device(device)))
+    if not overwritten:
+      np.testing.assert_array_equal(first, 2 * np.asarray(x)[4:] + 1)
+    np.testing.assert_array_equal(last[:3], 2 * np.asarray(x)[1:4])
+
+
 def test_an_aliased_input_shares_the_buffer_of_its_result(mode):
   f = affine_function(f"alias-{mode.name}", graph_mode=mode, input_output_aliases={0: 0})
   g = jax.jit(lambda x: f(x)[0], donate_argnums=0)

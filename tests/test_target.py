@@ -9,7 +9,7 @@ import pytest
 import warp as wp
 from jax.sharding import PartitionSpec as P
 
-from ffi_helpers import MODES, local_device, run_python, scale, scaled, sums
+from ffi_helpers import DEVICES, MODES, local_device, run_python, scale, scaled, sums
 from mjx_warp_ffi.third_party import warp as ffi
 from mjx_warp_ffi.third_party.warp import target
 
@@ -232,6 +232,38 @@ def test_an_exported_call_runs_where_it_is_registered_and_says_so_elsewhere(tmp_
   assert "right" in run(True)
   assert "right" in run(True)
   assert "mjx_warp_ffi.callable" in run(False)
+
+
+# ------------------------------------------------------------------------- what XLA makes of a call
+
+
+@pytest.mark.parametrize("side_effect", [False, True])
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_call_whose_result_is_carried_and_stacked_runs_once(device, side_effect):
+  runs = []
+
+  def body(x: wp.array(dtype=float), y: wp.array(dtype=float)):
+    runs.append(1)
+    wp.copy(y, x)
+
+  call = ffi.jax_callable(body, graph_mode=ffi.GraphMode.NONE, has_side_effect=side_effect)
+  x = jax.device_put(jnp.ones(1024, jnp.float32), local_device(device))
+  # XLA for GPUs leaves alone what is stacked in pieces of less than a cache line
+  f = jax.jit(lambda x: jax.lax.scan(lambda c, _: (call(c)[0],) * 2, x, None, length=8))
+  np.testing.assert_array_equal(f(x)[1], np.ones((8, 1024)))
+  assert len(runs) == 8
+
+
+def test_every_kind_of_call_stands_behind_a_barrier():
+  x = jnp.ones(4, jnp.float32)
+  types = [jax.ShapeDtypeStruct((4,), jnp.float32)]
+  calls = (
+    lambda x: ffi.jax_callable(scaled)(x, 2.0),
+    lambda x: ffi.jax_kernel(scale)(x, 2.0),
+    ffi.jax_program("test_target_barrier", lambda device: None, key="barrier", result_types=types),
+  )
+  for call in calls:
+    assert "optimization_barrier" in jax.jit(call).lower(x).as_text()
 
 
 # ------------------------------------------------------------------------------------- CUDA

@@ -5,6 +5,7 @@ from mjx_warp_ffi.third_party.warp.callback import ExecutionContext as Execution
 from mjx_warp_ffi.third_party.warp.callback import FfiBuffer as FfiBuffer
 from mjx_warp_ffi.third_party.warp.callback import check_jax_version as check_jax_version
 from mjx_warp_ffi.third_party.warp.callback import register_ffi_callback as register_ffi_callback
+from mjx_warp_ffi.third_party.warp.graphs import Early as Early
 from mjx_warp_ffi.third_party.warp.graphs import GraphMode as GraphMode
 from mjx_warp_ffi.third_party.warp.graphs import JaxCallableGraphMode as JaxCallableGraphMode
 from mjx_warp_ffi.third_party.warp.jax_callable import (

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import warp as wp
 
 from mjx_warp_ffi.third_party.warp import args as args_lib
@@ -165,7 +164,7 @@ class FfiCallable:
     module = wp.get_module(self.func.__module__)
     if module.kernels:
       preload.preload(self.options.module_preload_mode, lambda d: wp.load_module(module, d))
-    call = jax.ffi.ffi_call(
+    call = target.ffi_call(
       self.name,
       types,
       vmap_method=self.signature.batching(vmap_method or self.options.vmap_method),

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import warp as wp
 
 from mjx_warp_ffi.third_party.warp import args as args_lib
@@ -93,7 +92,7 @@ class FfiKernel:
       default=dims,
     )
     preload.preload(self.options.module_preload_mode, self.plan.load)
-    call = jax.ffi.ffi_call(
+    call = target.ffi_call(
       self.name,
       types,
       vmap_method=self.signature.batching(vmap_method or self.options.vmap_method),

@@ -156,7 +156,7 @@ def jax_program(
     full_key = f"{key}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
     shapes = dispatch.Shapes(full_key.encode(), inputs, outputs)
     registry.recipes.setdefault(shapes.key, _Recipe(make, graph_mode, shapes))
-    results = jax.ffi.ffi_call(
+    results = target.ffi_call(
       _PREFIX + name,
       args_lib.varying_like(result_types, args),
       input_output_aliases=input_output_aliases,

@@ -3,7 +3,8 @@
 import ctypes
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jax
 
@@ -100,3 +101,20 @@ def registered() -> tuple[str, ...]:
   """Returns the names of all targets that were registered here."""
   with _lock:
     return tuple(_targets)
+
+
+def ffi_call(name: str, result_types: Sequence[jax.ShapeDtypeStruct], **options: Any) -> Callable:
+  """As `jax.ffi.ffi_call` with several results, but XLA runs the call no more than once.
+
+  XLA for GPUs fuses a call in a loop with the dynamic-update-slice that stacks one of its results,
+  and leaves the call itself in place too if a result has another use: JAX 0.11.2 runs it twice, at
+  twice the time, side effects included (mended by https://github.com/openxla/xla/pull/45799). It
+  does not look behind a barrier, which is gone in the compiled program.
+  """
+  call = jax.ffi.ffi_call(name, result_types, **options)
+
+  def behind_a_barrier(*args: jax.Array, **attributes: Any) -> Any:
+    results = call(*args, **attributes)
+    return jax.lax.optimization_barrier(results) if results else results
+
+  return behind_a_barrier

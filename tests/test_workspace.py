@@ -86,7 +86,8 @@ def test_a_loop_makes_no_leaf_of_a_model_anew():
     jax.jit(closed_over).lower(d).compile(),
     jax.jit(passed).lower(jax.tree.map(jnp.asarray, leaves), d).compile(),
   ):
-    (body,) = (part for part in compiled.as_text().split("\n\n") if "ffi_call" in part)
+    parts = compiled.as_text().split("\n\n")
+    (body,) = (part for part in parts if "custom-call(" in part)
     call = body[body.index("custom-call(") :]
     assert call.split(")")[0].count(",") < 40
     # XLA for GPUs leaves one kernel in the loop, that of the concatenation

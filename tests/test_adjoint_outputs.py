@@ -3,6 +3,7 @@
 import re
 
 import mujoco
+import numpy as np
 import pytest
 
 import adjoint_models as models
@@ -102,6 +103,19 @@ def test_contact_sensors_have_the_gradient_of_differences(cone):
   text = with_sensors(text, sensors)
   wrt = ("body_inertia", "geom_friction", "geom_solref", "geom_size", "geom_pos")
   check(text, settled_states, tolerance=STIFF, wrt=wrt, cone=int(cone))
+
+
+@pytest.mark.parametrize(("sensor", "known"), [('body1="a"', False), ('body2="c"', True)])
+def test_contacts_that_come_in_any_order_are_read_by_a_sensor_if_there_is_one_alone(sensor, known):
+  text = touching_bodies().replace('<geom type="plane"', '<geom name="floor" type="plane"')
+  sensors = f'<contact {sensor} data="force"/><contact {sensor} data="found" num="3"/>'
+  if known:
+    sensors = f'<contact geom1="floor" {sensor} data="force"/>'
+  m = load(with_sensors(text, sensors))
+  case = Case(m, settled_states(m), outputs=("sensordata",))
+  case.adjoint.stage.collector.sensors._readers.any_order = True  # as on a GPU
+  case.adjoint.launch()
+  assert np.all(np.isfinite(case.adjoint.gradients["qvel"].numpy())) == known
 
 
 @pytest.mark.parametrize("outputs", [("cfrc_int",), ("sensordata",)])

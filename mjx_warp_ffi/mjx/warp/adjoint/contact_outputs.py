@@ -110,6 +110,7 @@ class Collector:
 
   Attributes:
     seeds: the cotangents.
+    sensors: the contact sensors.
   """
 
   def __init__(self, step):
@@ -126,7 +127,7 @@ class Collector:
     self._best = wp.zeros(shape, dtype=float)
     self._first = wp.zeros(shape, dtype=int)
     self._pool = self._make_pool()
-    self._sensors = contact_sensors.ContactSensors(step, pool=self._pool, seeds=self.seeds)
+    self.sensors = contact_sensors.ContactSensors(step, pool=self._pool, seeds=self.seeds)
     step.after_recompute.append(self._collect)
 
   def _sensed(self, kinds: tuple[int, ...]) -> contact_seeds.Sensed:
@@ -170,7 +171,7 @@ class Collector:
       wp.launch(contact_seeds.first, dim, inputs=inputs, outputs=[self._first])
       inputs += [self._first, step.weights, seeds]
       wp.launch(contact_seeds.distance, dim, inputs=inputs)
-    self._sensors.collect()
+    self.sensors.collect()
 
 
 def record_geometry(step) -> None:

@@ -39,6 +39,7 @@ class Readers:
   cone: int
   njmax: int
   any_order: bool
+  unknown: wp.array2d[float]
 
 
 @wp.func
@@ -191,11 +192,10 @@ def _collect(r: Readers, pool: Pool, slot: wp.array[int], cot: wp.array2d[float]
     _one(r.intprm[k, 0], world, r.adr[k] + i * size, c, side, cot, seeds)
   if r.any_order and reduce == _UNORDERED and r.nmatch[world, it] > 1:
     # the step that the cotangents are of may have had these contacts in another order
-    c, side = _decoded(r.match[world, it, 0])
     for i in range(r.dim[k]):
       if i % size > 0 or (r.intprm[k, 0] & FOUND) == 0:
         if cot[world, r.adr[k] + i] != 0.0:
-          seeds.dist[c] = wp.nan
+          r.unknown[world, 0] = 1.0
 
 
 def reads(mjm: mujoco.MjModel, k: int) -> tuple[bool, bool]:
@@ -214,12 +214,16 @@ class ContactSensors:
     step: the `StageAdjoint`.
     pool: its contacts.
     seeds: where the cotangents go.
+
+  Attributes:
+    unknown: (nworld, 1), not zero where it is not known which contacts the step has read.
   """
 
   def __init__(self, step, *, pool: Pool, seeds: Seeds):
     """Allocates what the search for the contacts needs."""
     m, d, mjm = step.m, step.d, step.mjm
     which = [k for k in range(mjm.nsensor) if any(reads(mjm, k))]
+    self.unknown = wp.zeros((d.nworld, 1), dtype=float)
     sensed = step.needs.solves and "sensordata" in step.cotangents
     self.count = len(which) if sensed else 0
     if not self.count:
@@ -234,7 +238,7 @@ class ContactSensors:
     self._criteria = wp.zeros(r.match.shape, dtype=float)
     r.friction, r.adhesion = d.contact.friction, d.contact.adhesion
     r.cone, r.njmax = int(m.opt.cone), d.njmax
-    r.any_order = d.qpos.device.is_cuda
+    r.any_order, r.unknown = d.qpos.device.is_cuda, self.unknown
     sizes = [mjm.sensor_dim[k] // mjm.sensor_intprm[k, 2] for k in which]
     self._size = step.constant(np.array(sizes))
 

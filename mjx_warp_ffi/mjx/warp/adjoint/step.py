@@ -84,6 +84,9 @@ class StepAdjoint:
       sampled = delays.of_sensors(mjm)
       guarded += [(self.cotangents["history"], sampled)] if sampled else []
       guarded += [(self.stage.soft.full, [0])] if self.stage.soft else []
+      reader = self.stage.collector and self.stage.collector.sensors
+      self._unknown = reader.unknown if reader and reader.count else None
+      guarded += [] if self._unknown is None else [(self._unknown, [0])]
       self._guard = Guard(d.nworld, guarded=guarded, gradients=self.gradients.values())
 
   def launch(self) -> None:
@@ -91,5 +94,7 @@ class StepAdjoint:
     with wp.ScopedDevice(self._device):
       if self.stage.soft:
         self.stage.soft.begin()
+      if self._unknown is not None:
+        self._unknown.zero_()
       self._adjoint.launch()
       self._guard.launch()

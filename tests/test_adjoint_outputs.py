@@ -52,6 +52,15 @@ def test_centres_and_velocities_of_subtrees_have_the_gradient_together():
   check(CUTS, random_states, tolerance=SMOOTH, outputs=outputs, integrate=False)
 
 
+@pytest.mark.parametrize("text", [models.SMOOTH, models.CONSTRAINED], ids=["smooth", "rows"])
+@pytest.mark.parametrize("integrate", [True, False])
+def test_the_acceleration_without_constraints_has_the_gradient(text, integrate):
+  outputs = ("qacc_smooth", "qfrc_smooth", "qfrc_bias")
+  wrt = ("body_mass", "body_inertia", "dof_armature", "opt.gravity")
+  wrt += ("tendon_armature",) if "<tendon>" in text else ()
+  check(text, random_states, tolerance=STIFF, outputs=outputs, wrt=wrt, integrate=integrate)
+
+
 def test_force_sensors_feel_connects_and_welds():
   text = re.sub(r"<spatial.*?</spatial>", "", models.CONSTRAINED, flags=re.DOTALL)
   sites = '<force site="sa"/><torque site="sa"/><force site="sf"/><torque site="sc"/>'

@@ -1,51 +1,15 @@
 """Every stage has the gradient of its own results, with all that it builds on."""
 
-import dataclasses
-import functools
-
 import jax
 import jax.numpy as jnp
-import mujoco
 import mujoco_warp as mjw
 import numpy as np
 import pytest
 
-import adjoint_oracle
 from adjoint_case import SMOOTH, STIFF, assert_close, load, random_states
 from mjx_warp_ffi import mjx
 from mjx_warp_ffi.mjx.warp.adjoint.step import Scope, StepAdjoint
-
-# Free, ball, slide and hinge joints, a mocap body, cameras, a spatial tendon, activations, a fluid.
-ZOO = """<mujoco><option timestep="0.004" density="1.2"><flag contact="disable" energy="enable"/>
-  </option><worldbody><light name="sun" pos="0 0 3" dir=".1 0 -1" mode="targetbody" target="free"/>
-    <camera name="world" pos="1 1 1" mode="targetbody" target="free"/>
-    <body name="hand" mocap="true" pos=".5 0 1"><geom size=".02"/>
-      <site name="m" pos=".1 0 0"/></body>
-    <body name="free" pos="0 0 0.6"><freejoint/><geom type="capsule" size="0.1 0.2" pos=".1 0 0"/>
-      <site name="s" pos="0.1 0 0" euler="170 10 0"/>
-      <camera name="eye" pos="0 .1 .2" euler="10 20 30"/>
-      <camera name="track" pos="0 .1 .2" euler="10 20 30" mode="track"/>
-      <camera name="trackcom" pos="0 .1 .2" euler="10 20 30" mode="trackcom"/>
-      <light name="lamp" pos="0 0 .2" dir=".1 .2 -1"/>
-      <light name="follow" pos="0 .1 .2" dir=".1 .2 -1" mode="track"/>
-      <light name="over" pos="0 .1 .2" dir=".1 .2 -1" mode="trackcom"/>
-      <body name="b" pos="0.3 0 0"><joint name="ball" type="ball" pos=".01 0 .02" damping=".1"/>
-        <geom size="0.1" pos="0.2 .1 0"/><site name="t" pos="0.2 0 0.1"/>
-        <body name="c" pos=".2 0 .2" gravcomp=".4">
-          <joint name="slide" type="slide" axis="1 .2 0" damping="0.1" stiffness="2"/>
-          <joint name="hinge" axis="0 1 0" stiffness="1" armature=".02"/>
-          <geom type="box" size=".05 .06 .07" euler="10 20 30"/>
-          <camera name="watch" pos="0 .1 .2" mode="targetbodycom" target="free"/>
-        </body></body></body></worldbody>
-  <tendon><spatial name="rope" stiffness="2" damping=".1"><site site="s"/><site site="t"/></spatial>
-    <spatial name="line"><site site="m"/><site site="t"/></spatial></tendon>
-  <actuator><motor name="motor" joint="hinge"/><position joint="slide" kp="3" kv=".2"/>
-    <general tendon="rope" gear="0.5" dyntype="filter" dynprm=".1" biastype="affine"
-      biasprm="0 -1 -.3"/></actuator>
-  <sensor><jointpos joint="hinge"/><gyro site="t"/><framepos objtype="site" objname="t"/>
-    <accelerometer site="s"/><subtreelinvel body="b"/><actuatorfrc actuator="motor"/>
-    <framelinvel objtype="xbody" objname="c" reftype="site" refname="s"/><tendonpos tendon="rope"/>
-  </sensor></mujoco>"""
+from stage_case import INPUTS, ZOO, StageOracle, linear, read, touching, weights, zoo
 
 POSES = ("xpos", "xquat", "xmat", "xipos", "ximat", "xanchor", "xaxis")
 POSES += ("geom_xpos", "geom_xmat", "site_xpos", "site_xmat")
@@ -86,7 +50,6 @@ STAGES = {
   "sensor_vel": (("sensordata",), "fwdPosition sensorPos fwdVelocity sensorVel"),
   "sensor_acc": (("sensordata", "qacc"), "forward sensorAcc"),
 }
-INPUTS = ("qpos", "qvel", "act", "ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat")
 LEAVES = (
   "body_pos",
   "body_ipos",
@@ -102,46 +65,6 @@ OWN_LEAVES = {
     *("light_pos0", "light_poscom0", "light_dir0"),
   )
 }
-
-
-@dataclasses.dataclass
-class StageOracle(adjoint_oracle.Oracle):
-  """The gradient of a random linear function of what functions of C MuJoCo compute."""
-
-  functions: str = ""
-
-  def value(self) -> float:
-    mujoco.mj_resetData(self.m, self.d)
-    for name, x in self.inputs.items():
-      getattr(self.d, name)[:] = x
-    for function in self.functions.split():
-      getattr(mujoco, f"mj_{function}")(self.m, self.d)
-    return sum(float(np.sum(c * getattr(self.d, n).ravel())) for n, c in self.cotangents.items())
-
-
-@functools.cache
-def zoo(gradient: str = "analytic") -> tuple[mujoco.MjModel, mjx.Model, mjx.Data, dict]:
-  mj_model = load(ZOO)
-  state = random_states(mj_model, count=1, seed=3)[0]
-  m = mjx.put_model(mj_model, gradient=gradient)
-  return mj_model, m, mjx.make_data(m).replace(**state), state
-
-
-def weights(d: mjx.Data, names: tuple[str, ...], seed: int = 0) -> dict[str, np.ndarray]:
-  rng = np.random.default_rng(seed)
-  return {n: rng.standard_normal(np.shape(getattr(d, n))).astype(np.float32) for n in names}
-
-
-def linear(stage: str, weight: dict[str, np.ndarray]):
-  """A linear function of the results of a stage, of some inputs and leaves by name."""
-
-  def function(values: dict, m: mjx.Model, d: mjx.Data) -> jax.Array:
-    d = d.replace(**{n: x for n, x in values.items() if n in INPUTS})
-    m = m.tree_replace({n: x for n, x in values.items() if n not in INPUTS})
-    out = getattr(mjx, stage)(m, d)
-    return sum(jnp.sum(w * getattr(out, n)) for n, w in weight.items())
-
-  return function
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -181,33 +104,6 @@ def test_a_stage_has_the_gradient_of_differences_of_c_mujoco(stage):
     assert_close(found, want, tolerance, name)
 
 
-# Bodies that touch, adhere and reach a limit: what depends on contacts and rows before the solve.
-TOUCHING = """<mujoco><option timestep="0.004"/><worldbody><geom type="plane" size="5 5 1"/>
-    <body name="a" pos="0 0 .29"><joint name="turn" type="ball"/>
-      <joint name="lift" type="slide" axis="0 0 1" range="-1 .3" limited="true"/>
-      <geom name="egg" type="ellipsoid" size=".2 .25 .3"/><site name="s" pos=".1 0 0"/>
-      <body name="b" pos=".3 0 0"><joint name="elbow" axis="0 1 0" range="-1 .2" limited="true"/>
-        <geom name="ball" size=".1" pos=".2 0 0"/><site name="t" pos=".2 0 .1"/></body></body>
-    <body name="pillar" pos="1 0 .3"><freejoint/><geom name="post" size=".1"/></body></worldbody>
-  <tendon><spatial name="rope" range="0 .3" limited="true"><site site="s"/>
-    <site site="t"/></spatial></tendon>
-  <actuator><adhesion body="a" ctrlrange="0 1" gain="3"/><motor joint="elbow"/></actuator>
-  <sensor><jointlimitpos joint="elbow"/><jointlimitvel joint="elbow"/>
-    <tendonlimitpos tendon="rope"/>
-    <distance geom1="ball" geom2="post" cutoff="3"/><framepos objtype="site" objname="t"/>
-    <jointlimitfrc joint="elbow"/></sensor></mujoco>"""
-
-
-@functools.cache
-def touching() -> tuple[mjx.Model, mjx.Data]:
-  mj_model = mujoco.MjModel.from_xml_string(TOUCHING)
-  m = mjx.put_model(mj_model)
-  d = mjx.make_data(m, nconmax=8, njmax=40)
-  rng = np.random.default_rng(0)
-  qpos = d.qpos.at[:4].set(jnp.array([0.9, 0.1, 0.2, 0.3])).at[4].set(-0.01).at[5].set(0.3)
-  return m, d.replace(qpos=qpos, qvel=0.2 * rng.standard_normal(m.nv), ctrl=[0.5, 0.2])
-
-
 @pytest.mark.parametrize(
   ("stage", "names"),
   [
@@ -240,10 +136,6 @@ def test_what_contacts_and_limits_change_before_the_solve_has_the_gradient_of_fo
     assert float(jnp.abs(b).max()) > 0 or b is want[1]
     # the same sum in another order
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-5 * float(jnp.abs(b).max()))
-
-
-def read(d: mjx.Data, name: str) -> jax.Array:
-  return functools.reduce(getattr, name.split("."), d)
 
 
 def test_every_order_of_vmap_grad_and_scan_agrees():
@@ -339,55 +231,18 @@ def test_the_gradient_of_poses_solves_nothing():
   assert not adjoint.newton.rows and adjoint.geometry is None
 
 
-@pytest.mark.parametrize("text", [ZOO, TOUCHING], ids=["zoo", "touching"])
-def test_inverse_dynamics_have_the_gradient_of_differences_also_by_the_acceleration(text):
-  mj_model = load(text)
+def test_the_discrete_step_changes_no_force_but_the_acceleration_which_is_refused():
+  mj_model = load(ZOO.replace('density="1.2"', 'integrator="discrete"'))
   state = random_states(mj_model, count=1, seed=3)[0]
-  if text is TOUCHING:  # friction, limits and adhesion
-    state["qpos"][:6] = [0.9, 0.1, 0.2, 0.3, -0.01, 0.3]
-    state["qvel"] *= 0.1
-  qacc = np.random.default_rng(4).standard_normal(mj_model.nv)
-  state["qacc"] = qacc.astype(np.float32).astype(float)  # both sides see the same numbers
   m = mjx.put_model(mj_model)
-  d = mjx.make_data(m, nconmax=8, njmax=40).replace(**state)
-  weight = weights(d, ("qfrc_inverse", "qfrc_bias", "qfrc_passive", "xpos"))
-  leaves = ("body_mass", "dof_damping", "dof_armature", "geom_pos", "opt.gravity")
-  names = tuple(n for n in (*INPUTS, "qacc") if state[n].size)
-  values = {n: getattr(d, n) for n in names}
-  values |= {n: functools.reduce(getattr, n.split("."), m) for n in leaves}
-
-  def loss(values: dict) -> jax.Array:
-    moved = d.replace(**{n: values[n] for n in names})
-    out = mjx.inverse(m.tree_replace({n: values[n] for n in leaves}), moved)
-    return sum(jnp.sum(w * getattr(out, n)) for n, w in weight.items())
-
-  got = jax.jit(jax.grad(loss))(values)
+  d = mjx.make_data(m).replace(**state)
+  names = ("qfrc_smooth", "qfrc_passive", "qfrc_actuator")
+  weight = weights(d, names)
+  got = jax.grad(linear("fwd_acceleration", weight))({"qpos": d.qpos}, m, d)["qpos"]
   flat = {n: x.ravel() for n, x in weight.items()}
-  inputs = {k: v.copy() for k, v in state.items()}
-  oracle = StageOracle(mj_model, inputs, flat, functions="inverse")
-  oracle.value()
-  assert oracle.d.nefc > 5 or text is ZOO
-  for name in names:
-    want = oracle.gradient(name)
-    assert_close(np.asarray(got[name]).reshape(want.shape), want, STIFF, name)
-  for name in leaves:
-    want = oracle.parameter(name)
-    found = np.asarray(got[name]).reshape(want.shape).copy()
-    if name == "body_mass":
-      found[0] = want[0] = 0
-    assert_close(found, want, STIFF, name)
-
-
-def test_inverse_dynamics_without_a_rule_are_refused_by_name():
-  mj_model, m, d, _ = zoo()
-
-  def loss(q: jax.Array, m: mjx.Model, name: str) -> jax.Array:
-    return jnp.sum(getattr(mjx.inverse(m, d.replace(qpos=q)), name))
-
-  for name in ("sensordata", "qfrc_constraint"):
-    with pytest.raises(NotImplementedError, match=f"no analytic gradient from {name}"):
-      jax.grad(loss)(d.qpos, m, name)
-  flag = int(mujoco.mjtEnableBit.mjENBL_INVDISCRETE)
-  other = m.tree_replace({"opt.enableflags": m.opt.enableflags | flag})
-  with pytest.raises(NotImplementedError, match="the discrete inverse"):
-    jax.grad(loss)(d.qpos, other, "qfrc_inverse")
+  functions = STAGES["fwd_acceleration"][1]
+  oracle = StageOracle(mj_model, {k: v.copy() for k, v in state.items()}, flat, functions=functions)
+  assert_close(np.asarray(got), oracle.gradient("qpos"), SMOOTH, "qpos")
+  weight = weights(d, ("qacc_smooth",))
+  with pytest.raises(NotImplementedError, match="qacc_smooth with the integrator discrete"):
+    jax.grad(linear("fwd_acceleration", weight))({"qpos": d.qpos}, m, d)

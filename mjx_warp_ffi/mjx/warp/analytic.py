@@ -100,15 +100,21 @@ class Analytic:
       warmstart = given.pop("qacc_warmstart")
       given["qacc"] = given["qacc"] + warmstart if "qacc" in given else warmstart
     smoothed = self.wanted.smoothing is not None
+    # there another matrix takes the place of M
+    discrete = m.opt.integrator == IntegratorType.DISCRETE and self.wanted.scope is Scope.SMOOTH
     if not in_loop:
       # the state that a rollout carries has cotangents throughout: its warm start is checked below
       carried = ("qacc_warmstart",) if "time" in given else ()
       asked = [n for n in given if n not in carried]
       check_outputs(asked, scope=self.wanted.scope, smoothed=smoothed)
+      if discrete and "qacc_smooth" in given:
+        supported.refuse(["qacc_smooth with the integrator discrete"])
     # to the adjoint any acceleration is qacc
     named = {self.wanted.scope.acceleration: "qacc"}
     given = {named.get(n, n): ct for n, ct in given.items()}
     rules = [named.get(n, n) for n in _rules(self.wanted.scope, smoothed)]
+    if discrete:
+      rules.remove("qacc")
     unruled = tuple(n for n in given if n not in rules)
     ruled = tuple(n for n in rules if n in given)
     wanted = dataclasses.replace(self.wanted, cotangents=ruled, unruled=unruled)
@@ -137,8 +143,7 @@ def _rules(scope: Scope, smoothed: bool) -> tuple[str, ...]:
   if scope is Scope.INVERSE:
     return (inverse.NAME, *(n for n in REPORTS if n not in (*_SOLVED, "sensordata")))
   if not scope.constrained:
-    smooth = ("qacc_smooth",) if scope is Scope.SMOOTH else ()
-    return ("act_dot", *smooth, *(n for n in REPORTS if n not in _SOLVED))
+    return ("act_dot", *(n for n in REPORTS if n not in _SOLVED))
   rules = (*(OUTPUTS if scope is Scope.STEP else RATES), *REPORTS, FORCE)
   # smoothed contacts are more than those of the step, and in another order
   return tuple(n for n in rules if n not in (*GEOMETRY, FORCE)) if smoothed else rules

@@ -10,15 +10,21 @@ of the reports that contain it. With q, v and qacc held fixed
 at the solution, whose gradient has an error of float32 times that of the forces that cancel. The
 sweep has the power of -(M qacc + bias) alone, so that of the bias takes the power of M qacc once
 more, on n.
+
+The acceleration without constraints is M^-1 qfrc_smooth: with s = M^-1 c of its cotangent c, it has
+the gradient of s . (qfrc_smooth - M qacc_smooth), qacc_smooth held fixed.
 """
 
 import functools
 
 import warp as wp
-from mujoco_warp._src import support
+from mujoco_warp._src import smooth, support
 from mujoco_warp._src.types import vec5
 
+from mjx_warp_ffi.mjx.warp.adjoint.integrate import add
+
 FORCES = ("qfrc_bias", "qfrc_passive", "qfrc_actuator", "qfrc_smooth", "qfrc_constraint")
+ACCELERATION = "qacc_smooth"
 
 # How much of each cotangent, in the order of FORCES, is in the virtual velocity of a kind of force.
 _WEIGHTS = dict(
@@ -62,10 +68,28 @@ def record(step, actuator: wp.array | None) -> None:
   if not step.newton.rows:
     cotangents[-1] = zero  # there is no such force
   slices, fields = step.sweep.slices, step.fields
+  if step.needs.smooth:
+    cotangents[FORCES.index("qfrc_smooth")] = _add_acceleration(step)
   for name, weights in _WEIGHTS.items():
     base = zero if name == "n" else slices[fields.w]
     inputs = [base, *cotangents, vec5(*weights), slices[getattr(fields, name)]]
     step.before_sweep.append(functools.partial(wp.launch, _combine, vector, inputs=inputs))
+
+
+def _add_acceleration(step) -> wp.array:
+  """The cotangent of qfrc_smooth with that of qacc_smooth, whose virtual velocity is made here."""
+  m, d, cot, slices = step.m, step.d, step.cotangents, step.sweep.slices
+  virtual, acceleration = slices[step.fields.s], slices[step.fields.t]
+  total = wp.zeros((d.nworld, m.nv), dtype=float)
+  own = cot.get("qfrc_smooth", wp.zeros_like(total))
+
+  def solve() -> None:
+    smooth.factor_solve_i(m, d, d.M, d.qLD, d.qLDiagInv, acceleration, d.qfrc_smooth)
+    smooth.solve_m(m, d, virtual, cot[ACCELERATION])
+    wp.launch(add, total.shape, inputs=[virtual, own], outputs=[total])
+
+  step.before_sweep.append(solve)
+  return total
 
 
 def acceleration_cotangent(step, out: wp.array) -> None:

@@ -49,6 +49,7 @@ class Needs:
     solves: whether they depend on the acceleration, so that there is a virtual velocity w.
     inverts: whether they depend on a given acceleration, so that a cotangent is this velocity.
     forces: whether generalised forces have cotangents, their own or those of sensors.
+    smooth: whether the acceleration without constraints has one.
     senses_forces: whether sensors of actuator forces have.
     powers: whether a force has a power at all; without, its kernels need not run.
     lengths: whether the lengths of tendons and actuators have an effect.
@@ -64,6 +65,7 @@ class Needs:
   solves: bool
   inverts: bool
   forces: bool
+  smooth: bool
   senses_forces: bool
   powers: bool
   lengths: bool
@@ -101,13 +103,15 @@ def needs_of(step, *, scope: Scope, rows: bool) -> Needs:
   # later sensors have no cotangent where nothing is solved
   senses_forces = solves and driven and force_sensors.has_any(mjm, *force_sensors.KINDS)
   at_joints = senses_forces and force_sensors.has_any(mjm, force_sensors.JOINT)
-  reported = at_joints or not names.isdisjoint(forces.FORCES)
+  smooth = forces.ACCELERATION in names
+  reported = at_joints or smooth or not names.isdisjoint(forces.FORCES)
   inverts = scope is Scope.INVERSE
   powers = solves or inverts or reported or not names.isdisjoint({"actuator_force", "act_dot"})
   return Needs(
     solves=solves,
     inverts=inverts,
     forces=reported or inverts,
+    smooth=smooth,
     senses_forces=senses_forces,
     powers=powers,
     lengths=powers or not names.isdisjoint(_LENGTHS),

@@ -40,7 +40,8 @@ class Fields:
   velocity (J qacc, without the Jdot qvel that `acc` has). i, x, p, u: the virtual velocities of
   inertia, of applied, passive and actuator forces, all w unless such forces have cotangents; n:
   see `forces`. m: u without the dofs whose total actuator force is at its limit. g: that of the
-  compensation of gravity, p, or m at the dofs whose actuators compensate.
+  compensation of gravity, p, or m at the dofs whose actuators compensate. s, t: the virtual
+  velocity of the cotangent of the acceleration without constraints, and that acceleration.
   """
 
   w: int
@@ -54,17 +55,19 @@ class Fields:
   n: int
   m: int
   g: int
+  s: int
+  t: int
   count: int
 
 
 def make_fields(
-  *, second: bool, acceleration: bool, masked: bool, forces: bool, compensated: bool
+  *, second: bool, acceleration: bool, masked: bool, forces: bool, compensated: bool, smooth: bool
 ) -> Fields:
   """The fields of a step with these needs beside w."""
   names = ["w"] + ["y", "z"] * second + ["a"] * (acceleration or forces)
   names += ["i", "x", "p", "u", "n"] * forces + ["m"] * masked
-  names += ["g"] * (compensated and (masked or forces))
-  at = {name: names.index(name) if name in names else NONE for name in "wyzaixpunmg"}
+  names += ["g"] * (compensated and (masked or forces)) + ["s", "t"] * smooth
+  at = {name: names.index(name) if name in names else NONE for name in "wyzaixpunmgst"}
   if not forces:
     at |= dict.fromkeys("ixpu", at["w"])
   if "m" not in names:

@@ -214,6 +214,9 @@ def body_kernel(fields: Fields, *, gravity: bool, gravcomp: bool) -> wp.Kernel:
       p = p + wp.dot(wp.spatial_bottom(xfrc[world, b]), wp.spatial_top(fx))
       fn = nodes.fields[wp.static(fields.n), world, n]
       p = p + _inertia(fn, nodes.fields[wp.static(fields.a), world, n], c, qi, mass, moments)
+    if wp.static(fields.s >= 0):
+      fs = nodes.fields[wp.static(fields.s), world, n]
+      p = p - _inertia(fs, nodes.fields[wp.static(fields.t), world, n], c, qi, mass, moments)
     if wp.static(lifted):
       lift = inertia.body_gravcomp[world % inertia.body_gravcomp.shape[0], b] * mass
       up = -lift * inertia.gravity[world % inertia.gravity.shape[0]]
@@ -264,6 +267,9 @@ def dof_kernel(fields: Fields, *, damper: bool, actuators: bool, discrete: bool)
           p = p - step * rise * a * coords[wp.static(fields.w), world, i]
     if wp.static(fields.n >= 0):
       p = p + armature * a * coords[wp.static(fields.n), world, i]
+    if wp.static(fields.s >= 0):
+      smooth = coords[wp.static(fields.t), world, i]
+      p = p - armature * smooth * coords[wp.static(fields.s), world, i]
     if wp.static(fields.y >= 0):
       y = coords[wp.static(fields.y), world, i]
       z = coords[wp.static(fields.z), world, i]

@@ -135,10 +135,11 @@ class StageAdjoint:
       masked=masked,
       forces=self.needs.forces,
       compensated=bool(np.any(self.mjm.jnt_actgravcomp)),
+      smooth=self.needs.smooth,
     )
     self._needs_forces = self._polish or self.implicitfast or self.has_welds or masked
     self._needs_forces |= self.discrete
-    self._needs_forces |= self.senses_forces or bool(self.after_recompute)
+    self._needs_forces |= self.senses_forces or bool(self.after_recompute) or self.needs.smooth
     solved = self.soft.m if self.soft else m
     rows = self.has_rows or self.discrete
     self.newton = solve.Newton(solved, d, rows=rows, polish=self._polish)

@@ -279,8 +279,10 @@ def check(
     raise NotImplementedError(f"no gradient with respect to {', '.join(unknown)}; have {names}")
   found = list(dict.fromkeys(_features(mjm, m)))
   if m.opt.integrator == IntegratorType.DISCRETE:
-    solved = ("qfrc_constraint", "cacc", "cfrc_int", "cfrc_ext", FORCE)
+    solved = ("qacc_smooth", "qfrc_constraint", "cacc", "cfrc_int", "cfrc_ext", FORCE)
     found += [f"{name} with the integrator discrete" for name in solved if name in outputs]
+  if "qacc_smooth" in outputs and not m.opt.run_qacc_smooth:
+    found.append("qacc_smooth with opt.run_qacc_smooth off")
   transmitted = sorted({"cfrc_int", "cfrc_ext"} & set(outputs))
   if transmitted and reactions.refused(mjm):
     found.append(f"{' and '.join(transmitted)} with spatial tendons")

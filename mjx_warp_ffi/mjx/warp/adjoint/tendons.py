@@ -248,6 +248,9 @@ def tendon_power_kernel(
     if wp.static(fields.n >= 0):
       a = rates.fields[wp.static(fields.a), world, t]
       p = p + armature * a * rates.fields[wp.static(fields.n), world, t]
+    if wp.static(fields.s >= 0):
+      smooth = rates.fields[wp.static(fields.t), world, t]
+      p = p - armature * smooth * rates.fields[wp.static(fields.s), world, t]
     if wp.static(fields.y >= 0):
       y = rates.fields[wp.static(fields.y), world, t]
       z = rates.fields[wp.static(fields.z), world, t]

@@ -50,7 +50,12 @@ class Watch:
   def collided(self, m: mjw.Model, d: mjw.Data) -> None:
     """Notes what the pools lost; after each collision detection."""
     if m.opt.integrator == IntegratorType.RK4:
-      self._rows()  # of the stage before
+      wp.launch(  # of the stage before
+        watch_kernels.watch_rows,
+        dim=d.nworld,
+        inputs=[d.nefc, d.njmax],
+        outputs=[d.overflow, self._peaks],
+      )
     wp.launch(
       watch_kernels.watch_pools,
       dim=1,
@@ -58,28 +63,23 @@ class Watch:
       outputs=[self._flags, self._peaks],
     )
 
+  def leaves(self) -> None:
+    """Notes parameters that are ignored; between `begin` and `end`."""
+    if self._off:
+      outputs = [self._ignored, self._flags]
+      wp.launch(watch_kernels.watch_leaves, self._words, inputs=[self._leaves], outputs=outputs)
+
   def end(self) -> None:
-    """Flags bad accelerations and the worlds that lost something; after the contacts."""
+    """Flags bad accelerations and the worlds that lost something; after contacts and `leaves`."""
     d = self._d
-    self._rows()
     wp.launch(
       watch_kernels.end,
       dim=(d.nworld, self._values),
       inputs=[
         *(d.qpos, d.qvel, d.qacc, d.qfrc_smooth, self.warning),
-        *(self._contacts.ncon, self._contacts.nconmax),
+        *(self._contacts.ncon, self._contacts.nconmax, d.nefc, d.njmax),
         *(self._ignored, self._flags, d.overflow, self._peaks),
       ],
-    )
-
-  def _rows(self) -> None:
-    """Notes lost constraint rows, and parameters that are ignored."""
-    d = self._d
-    wp.launch(
-      watch_kernels.watch_rows,
-      dim=max(d.nworld, self._words),
-      inputs=[d.nefc, d.njmax, self._leaves],
-      outputs=[d.overflow, self._ignored, self._flags, self._peaks],
     )
 
 

@@ -114,24 +114,27 @@ def watch_pools(
     nacon[0] = naconmax  # some kernels of mujoco_warp index the pool with it unchecked
 
 
-@wp.kernel(enable_backward=False)
-def watch_rows(
-  nefc: wp.array[int],
-  njmax: int,
-  leaves: wp.array[Leaf],
-  overflow: wp.array[int],
-  ignored: wp.array[int],
-  flags: wp.array[int],
-  peaks: wp.array[int],
+@wp.func
+def _note_rows(
+  nefc: wp.array[int], njmax: int, overflow: wp.array[int], peaks: wp.array[int], world: int
 ):
-  """Notes lost constraint rows, and parameters that are ignored."""
+  rows = nefc[world]
+  if rows > peaks[_PEAK_ROWS]:  # most worlds need no atomic
+    wp.atomic_max(peaks, _PEAK_ROWS, rows)
+  if rows > njmax:
+    overflow[world] = overflow[world] | _NEFC
+
+
+@wp.kernel(enable_backward=False)
+def watch_rows(nefc: wp.array[int], njmax: int, overflow: wp.array[int], peaks: wp.array[int]):
+  """Notes lost constraint rows."""
+  _note_rows(nefc, njmax, overflow, peaks, wp.tid())
+
+
+@wp.kernel(enable_backward=False)
+def watch_leaves(leaves: wp.array[Leaf], ignored: wp.array[int], flags: wp.array[int]):
+  """Notes parameters that are ignored."""
   i = wp.tid()
-  if i < nefc.shape[0]:
-    rows = nefc[i]
-    if rows > peaks[_PEAK_ROWS]:  # most worlds need no atomic
-      wp.atomic_max(peaks, _PEAK_ROWS, rows)
-    if rows > njmax:
-      overflow[i] = overflow[i] | _NEFC
   for k in range(leaves.shape[0]):
     leaf = leaves[k]
     if i < leaf.rows * leaf.words:
@@ -152,17 +155,20 @@ def end(
   warning: wp.array[int],
   ncon: wp.array[int],
   nconmax: int,
+  nefc: wp.array[int],
+  njmax: int,
   ignored: wp.array[int],
   flags: wp.array[int],
   overflow: wp.array[int],
   peaks: wp.array[int],
 ):
-  """Flags bad accelerations, and passes on to each world what concerns it."""
+  """Flags bad accelerations and lost rows, and passes on to each world what concerns it."""
   world, i = wp.tid()
   if i < qvel.shape[1]:
     if not (_within(qacc[world, i], _MAXVAL) and _within(qfrc_smooth[world, i], _MAXFORCE)):
       wp.atomic_or(warning, world, BADQACC)
   if i == 0:
+    _note_rows(nefc, njmax, overflow, peaks, world)
     bits = flags[_POOL_LOST]  # a full pool may have dropped contacts of any world
     n = ncon[world]
     if n > nconmax:

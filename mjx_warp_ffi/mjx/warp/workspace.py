@@ -119,15 +119,22 @@ class Workspace:
     """
     self.begin()
     for _ in range(times - 1):
-      self._run_once(function, self.contacts.count if self._touches else _nothing)
+      self._run_once(function, self._count)
     self._run_once(function, self._view)
     if self._touches:
       self.contacts.find_rows()
 
+  def _count(self) -> None:
+    """Launches what `watch.end` wants to know."""
+    if self._touches:
+      self.contacts.count()
+    self.watch.leaves()
+
   def _view(self) -> None:
-    """Launches what makes and hands out the results in `EARLY`."""
+    """The same, and what makes and hands out the results in `EARLY`."""
     if self._touches:
       self.contacts.launch()
+    self.watch.leaves()
     self._hand_out()
 
   def _run_once(
@@ -182,10 +189,6 @@ class Workspace:
       mjw.com_vel(m, d)
     if m.callback.control is not None:
       self._fork()
-
-
-def _nothing() -> None:
-  pass
 
 
 def _collides(m: mjw.Model, d: mjw.Data) -> bool:

@@ -17,14 +17,13 @@ _LANES = 256
 _CHUNK = 16 * _LANES * 4
 
 
-@wp.func_native(
-  snippet="""
+_MOVE = """
 #if defined(__CUDA_ARCH__)
   char* to = (char*)target;
   const char* from = (const char*)source;
   if (((target | source) & 15) == 0) {
     for (long long i = 16 * lane; i + 16 <= size; i += 16 * lanes)
-      *(int4*)(to + i) = *(const int4*)(from + i);
+      WIDE;
     for (long long i = (size & ~15LL) + lane; i < size; i += lanes)
       to[i] = from[i];
   } else if (((target | source | size) & 3) == 0) {
@@ -39,8 +38,17 @@ _CHUNK = 16 * _LANES * 4
     __builtin_memcpy((void*)target, (const void*)source, (unsigned long long)size);
 #endif
 """
-)
-def _move(target: wp.uint64, source: wp.uint64, size: wp.int64, lane: int, lanes: int): ...
+_IN = _MOVE.replace("WIDE", "*(int4*)(to + i) = *(const int4*)(from + i)")
+# Nobody on the device reads a result again soon: it should not drive other data out of the cache.
+_OUT = _MOVE.replace("WIDE", "__stcs((int4*)(to + i), __ldcs((const int4*)(from + i)))")
+
+
+@wp.func_native(snippet=_IN)
+def _move_in(target: wp.uint64, source: wp.uint64, size: wp.int64, lane: int, lanes: int): ...
+
+
+@wp.func_native(snippet=_OUT)
+def _move_out(target: wp.uint64, source: wp.uint64, size: wp.int64, lane: int, lanes: int): ...
 
 
 @wp.kernel(enable_backward=False)
@@ -56,9 +64,9 @@ def _copy(
   chunk, lane = wp.tid()  # pyright: ignore
   moving = table[entry[chunk]] + offset[chunk]
   if outward:
-    _move(moving, fixed[chunk], size[chunk], lane, lanes)
+    _move_out(moving, fixed[chunk], size[chunk], lane, lanes)
   else:
-    _move(fixed[chunk], moving, size[chunk], lane, lanes)
+    _move_in(fixed[chunk], moving, size[chunk], lane, lanes)
 
 
 Fixed = wp.array | tuple[wp.array, ...] | None

@@ -1,6 +1,8 @@
 """The lock that keeps bodies apart, and the cache of launchers that keeps to its bound."""
 
+import contextlib
 import threading
+import types
 
 import mujoco
 import pytest
@@ -99,6 +101,31 @@ def test_a_slot_that_is_in_use_is_released_when_it_is_free():
   again = slots.acquire("a")
   assert again is not slot
   again.lock.release()
+
+
+def test_a_body_is_alone_unless_the_cpu_is_the_default_device_once_it_may_run(monkeypatch):
+  """Another body may have made it that for as long as it runs itself."""
+  defaults, entered = iter([False]), []
+
+  @contextlib.contextmanager
+  def alone(device, stream, *, waits):
+    entered.append(device)
+    yield
+
+  monkeypatch.setattr(
+    guard.runtime, "default_device", lambda: types.SimpleNamespace(is_cpu=next(defaults))
+  )
+  monkeypatch.setattr(guard, "_alone", alone)
+  cpu = wp.get_device("cpu")
+  scope = guard.body(cpu, 0)  # asks for nothing yet
+  with scope:
+    assert entered == [cpu]
+    assert not guard.CPU_KERNELS.locked()
+  defaults = iter([True])
+  with guard.body(cpu, 0):
+    assert entered == [cpu]
+    assert guard.CPU_KERNELS.locked()
+  assert not guard.CPU_KERNELS.locked()
 
 
 TILES = """

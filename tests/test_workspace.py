@@ -1,5 +1,7 @@
 """What a workspace hands out before a step has ended, and what it packs together."""
 
+import contextlib
+
 import helpers
 import jax
 import jax.numpy as jnp
@@ -7,6 +9,7 @@ import mujoco
 import mujoco_warp as mjw
 import numpy as np
 import pytest
+from mujoco_warp._src import solver as mjw_solver
 
 import worlds
 from mjx_warp_ffi import mjx
@@ -55,6 +58,58 @@ def test_what_is_handed_out_early_is_final(name, rng):
       np.testing.assert_array_equal(w.field(n).numpy(), seen[n], err_msg=n)
   quiet = w.m.opt.disableflags & mjx.DisableBit.CONTACT or not w.d.naconmax
   assert seen or quiet
+
+
+class _FakeSide:
+  """Notes when work is forked and joined; on the CPU it runs at once."""
+
+  def __init__(self):
+    self.forks, self.is_open = 0, False
+
+  @contextlib.contextmanager
+  def fork(self):
+    assert not self.is_open
+    self.forks, self.is_open = self.forks + 1, True
+    yield
+
+  def join(self):
+    assert self.is_open
+    self.is_open = False
+
+
+@pytest.mark.parametrize(
+  ("flags", "forks"),
+  [
+    ("", 2),
+    ('<option integrator="RK4"/>', 0),
+    ('<option integrator="implicitfast"/>', 2),
+    ('<option><flag sleep="enable"/></option>', 0),
+    ('<option><flag actuation="disable"/></option>', 0),
+    ('<option><flag contact="disable"/></option>', 0),
+    ('<option><flag constraint="disable"/></option>', 0),
+  ],
+)
+def test_what_is_forked_has_joined_before_the_solver_begins(flags, forks, monkeypatch):
+  """The loop of the solver cannot be captured while another stream is at work."""
+  xml = f"""<mujoco>{flags}<worldbody><geom type="plane" size="1 1 1"/>
+    <body pos="0 0 0.09"><freejoint/><geom size="0.1"/></body></worldbody></mujoco>"""
+  m = mjx.put_model(mujoco.MjModel.from_xml_string(xml))
+  d = mjx.make_data(m)
+  w = Workspace(Plan(m.spec, m.opt.statics, d.sizes, 2, frozenset()))
+  w._side = side = _FakeSide()
+
+  def solve(*args, **kwargs):
+    assert not side.is_open
+    return original(*args, **kwargs)
+
+  original = mjw_solver.solve
+  monkeypatch.setattr(mjw_solver, "solve", solve)
+  for function in (mjw.step, mjw.forward):
+    w.run(function)
+    assert not side.is_open
+  assert side.forks == forks
+  w.run(mjw.fwd_position)
+  assert side.forks == forks
 
 
 def test_a_call_passes_what_all_worlds_share_as_one_argument():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import mujoco
@@ -54,6 +55,22 @@ class Plan:
   autoreset: bool = False
 
 
+class Side:
+  """A stream of the current CUDA device beside the current one."""
+
+  def __init__(self):
+    """Makes the stream."""
+    self._stream = wp.Stream()
+
+  def fork(self) -> AbstractContextManager:
+    """What is launched in this context comes after all that was launched so far."""
+    return wp.ScopedStream(self._stream, sync_enter=True)
+
+  def join(self) -> None:
+    """What is launched from now on comes after what the side has."""
+    wp.get_stream().wait_stream(self._stream)
+
+
 class Workspace:
   """Buffers on the current Warp device.
 
@@ -90,7 +107,7 @@ class Workspace:
       self.contacts.launch()  # the padding, once for all calls
     # Launches what follows from the collisions alone, until that is done.
     self._waiting: Callable[[], None] | None = None
-    self._beside = wp.Stream() if self.d.qpos.device.is_cuda else None
+    self._side = Side() if self.d.qpos.device.is_cuda else None
 
   def leaf(self, name: str) -> wp.array:
     """The array that holds a leaf of Model."""
@@ -146,7 +163,7 @@ class Workspace:
       mjw.com_pos(self.m, self.d)
       mjw.com_vel(self.m, self.d)
     self._waiting = afterwards
-    if self._beside is not None and self._comes_by_once(function):
+    if self._side is not None and self._comes_by_once(function):
       self.m.callback.control = self._join
     if self._autoreset is not None and function is mjw.step:
       function = self._autoreset.step
@@ -163,6 +180,7 @@ class Workspace:
       and self._autoreset is None
       and self.m.opt.integrator != IntegratorType.RK4
       and not self.m.opt.disableflags & DisableBit.ACTUATION
+      and not self.m.opt.enableflags & EnableBit.SLEEP  # what wakes makes it look again
     )
 
   def _fork(self) -> None:
@@ -173,13 +191,13 @@ class Workspace:
     in between, since its loop can only be captured when all streams have joined.
     """
     waiting, self._waiting = self._waiting, None
-    with wp.ScopedStream(self._beside, sync_enter=True):
+    with self._side.fork():  # pyright: ignore
       waiting()  # pyright: ignore
 
   def _join(self, m: mjw.Model, d: mjw.Data) -> None:
     """Waits for what was forked; a callback of mujoco_warp."""
     if self._waiting is None:
-      wp.get_stream().wait_stream(self._beside)
+      self._side.join()  # pyright: ignore
 
   def _collided(self, m: mjw.Model, d: mjw.Data) -> None:
     """What belongs between the collisions and the constraint rows."""

@@ -13,6 +13,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from typing import Any
 
 import warp as wp
 
@@ -73,8 +74,8 @@ class SharedLock:
         self.changed.notify_all()
 
 
-class _OnCpu:
-  """Lets a body launch on the CPU, which is the default device."""
+class _Launching:
+  """Keeps other kernels of the CPU out, and captures."""
 
   def __enter__(self) -> None:
     _bodies.shared.__enter__()
@@ -85,8 +86,27 @@ class _OnCpu:
     _bodies.shared.__exit__(*exception)
 
 
+class _OnCpu:
+  """Lets a body launch on the CPU, beside others if that is the default device."""
+
+  def __init__(self, device: wp.Device, *, waits: bool):
+    self._device, self._waits = device, waits
+    self._scope: AbstractContextManager = _launching
+
+  def __enter__(self) -> None:
+    _launching.__enter__()
+    # Asked only now: a moment ago it may have been the CPU for a body that is alone.
+    if not runtime.default_device().is_cpu:
+      _launching.__exit__()
+      self._scope = _alone(self._device, 0, waits=self._waits)
+      self._scope.__enter__()
+
+  def __exit__(self, *exception: Any) -> None:
+    self._scope.__exit__(*exception)
+
+
 _bodies = SharedLock()
-_on_cpu = _OnCpu()
+_launching = _Launching()
 _NOTHING = contextlib.nullcontext()
 CPU_KERNELS = threading.Lock()
 """Held by whatever runs kernels on the CPU; the last lock that is taken."""
@@ -103,14 +123,14 @@ def body(
     alone: Keep every other body out. Needed when the body may load modules or is captured.
     waits: Whether the body may wait for the device.
   """
-  if not alone and device.is_cpu and runtime.default_device().is_cpu:
-    return _on_cpu
+  if not alone and device.is_cpu:
+    return _OnCpu(device, waits=waits)
   return _alone(device, stream, waits=alone or waits)
 
 
 def launching(platform: str) -> AbstractContextManager:
   """Keeps launches on the CPU, with their device given, away from other kernels and captures."""
-  return _on_cpu if platform == "cpu" else _NOTHING
+  return _launching if platform == "cpu" else _NOTHING
 
 
 @contextlib.contextmanager

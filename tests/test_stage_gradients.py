@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import mujoco
 import mujoco_warp as mjw
 import numpy as np
 import pytest
@@ -246,3 +247,17 @@ def test_the_discrete_step_changes_no_force_but_the_acceleration_which_is_refuse
   weight = weights(d, ("qacc_smooth",))
   with pytest.raises(NotImplementedError, match="qacc_smooth with the integrator discrete"):
     jax.grad(linear("fwd_acceleration", weight))({"qpos": d.qpos}, m, d)
+
+
+def test_what_has_no_rule_in_the_forces_does_not_keep_poses_from_having_one():
+  text = """<mujoco><worldbody><body><joint name="hinge" axis="0 1 0" actuatorgravcomp="true"/>
+    <geom type="capsule" size=".02" fromto="0 0 0 .3 0 0"/></body></worldbody></mujoco>"""
+  m = mjx.put_model(mujoco.MjModel.from_xml_string(text))
+  d = mjx.make_data(m)
+
+  def loss(q: jax.Array, stage: str, name: str) -> jax.Array:
+    return jnp.sum(getattr(getattr(mjx, stage)(m, d.replace(qpos=q)), name))
+
+  np.testing.assert_allclose(jax.grad(loss)(d.qpos, "kinematics", "xipos"), -0.15, rtol=1e-5)
+  with pytest.raises(NotImplementedError, match="actuatorgravcomp"):
+    jax.grad(loss)(d.qpos, "fwd_velocity", "qfrc_passive")

@@ -96,7 +96,7 @@ class StageAdjoint:
     settings: Settings = DEFAULT,
   ):
     """See the class."""
-    supported.check(mjm, m, wrt=wrt, outputs=outputs)
+    supported.check(mjm, m, wrt=wrt, outputs=outputs, scope=scope)
     device = d.qpos.device
     fastest = device.is_cuda if settings.world_fastest is None else settings.world_fastest
     self.mjm, self.m, self.d, self.wrt = mjm, m, d, wrt

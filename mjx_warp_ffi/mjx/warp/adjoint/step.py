@@ -75,7 +75,7 @@ class StepAdjoint:
     self.gradients = self._adjoint.gradients
     self._device = d.qpos.device
     with wp.ScopedDevice(self._device):
-      guarded = supported.guarded(mjm, m)
+      guarded = supported.guarded(mjm, m) if supported.forces_act(scope, outputs) else []
       if "sensordata" in outputs and not off:
         smoothed = self.stage.soft is not None
         found = sensor_rules.unruled(mjm, m.opt.integrator, smoothed=smoothed)

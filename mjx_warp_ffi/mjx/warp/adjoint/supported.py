@@ -19,6 +19,8 @@ from mujoco_warp._src.types import (
 from mjx_warp_ffi.mjx.warp.adjoint import reactions, sensor_rules
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry import ContactGeometry
 from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import FORCE
+from mjx_warp_ffi.mjx.warp.adjoint.forces import ACCELERATION, FORCES
+from mjx_warp_ffi.mjx.warp.adjoint.needs import Scope
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import REPORTS
 
 
@@ -47,6 +49,8 @@ PARAMETERS = frozenset(
   | _named("opt.", "gravity timestep impratio density viscosity wind")
   | {"qpos0", "qpos_spring"}
 )
+
+_OF_FORCES = frozenset({*FORCES, ACCELERATION, "actuator_force", "act_dot", "energy", "sensordata"})
 
 Words = dict[str, list[int]]  # model fields, and the places of floats in one row of each
 
@@ -105,8 +109,13 @@ def _name(m: mjw.Model) -> str:
   return IntegratorType(m.opt.integrator).name.lower()
 
 
-def _features(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
-  """Names of the features of a model that have no rule."""
+def forces_act(scope: Scope, outputs: tuple[str, ...]) -> bool:
+  """Whether forces or inertias have an effect on the outputs."""
+  return scope is not Scope.FORCES or not _OF_FORCES.isdisjoint(outputs)
+
+
+def _features(m: mjw.Model) -> Iterator[str]:
+  """Names of the features of a model that have no rule, whatever the outputs."""
   if m.opt.enableflags & EnableBit.SLEEP:
     yield "sleeping"
   if m.opt.noslip_iterations > 0:
@@ -116,6 +125,10 @@ def _features(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   for name, count in dict(flexes=m.nflex, plugins=m.nplugin, plastic=m.nplastic).items():
     if count:
       yield name
+
+
+def _acting(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
+  """Names of the features of a model whose forces have no rule."""
   if m.nhistory and m.opt.integrator == IntegratorType.RK4:
     yield "RK4 with delays"
   shaped = m.has_fluid and m.body_fluid_ellipsoid_adr.size > 0
@@ -268,6 +281,7 @@ def check(
   *,
   wrt: tuple[str, ...] = (),
   outputs: tuple[str, ...] = (),
+  scope: Scope = Scope.STEP,
 ) -> None:
   """Raises NotImplementedError if the model, a wanted parameter or an output has no rule."""
   unknown = sorted(set(outputs) - set(REPORTS) - {FORCE, "act_dot", "qfrc_inverse"})
@@ -277,7 +291,9 @@ def check(
   if unknown:
     names = ", ".join(sorted(PARAMETERS))
     raise NotImplementedError(f"no gradient with respect to {', '.join(unknown)}; have {names}")
-  found = list(dict.fromkeys(_features(mjm, m)))
+  found = list(_features(m))
+  if forces_act(scope, outputs):
+    found += dict.fromkeys(_acting(mjm, m))
   if m.opt.integrator == IntegratorType.DISCRETE:
     solved = ("qacc_smooth", "qfrc_constraint", "cacc", "cfrc_int", "cfrc_ext", FORCE)
     found += [f"{name} with the integrator discrete" for name in solved if name in outputs]

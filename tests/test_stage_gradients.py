@@ -1,5 +1,6 @@
 """Every stage has the gradient of its own results, with all that it builds on."""
 
+import helpers
 import jax
 import jax.numpy as jnp
 import mujoco
@@ -124,8 +125,8 @@ def test_what_contacts_and_limits_change_before_the_solve_has_the_gradient_of_fo
   def loss(state: tuple, name: str) -> jax.Array:
     q, v = state
     out = getattr(mjx, name)(m, d.replace(qpos=q, qvel=v))
-    keep = out.ncon > jnp.arange(8)  # places without a contact hold what was there before
-    total = 0.0
+    keep = out.ncon > jnp.arange(8)
+    total = 0.0 * jnp.sum(out.qacc)  # has forward solve in its backward pass
     for n, w in weight.items():
       x = read(out, n)
       mask = keep.reshape(-1, *[1] * (x.ndim - 1)) if n.startswith("contact") else True
@@ -261,3 +262,12 @@ def test_what_has_no_rule_in_the_forces_does_not_keep_poses_from_having_one():
   np.testing.assert_allclose(jax.grad(loss)(d.qpos, "kinematics", "xipos"), -0.15, rtol=1e-5)
   with pytest.raises(NotImplementedError, match="actuatorgravcomp"):
     jax.grad(loss)(d.qpos, "fwd_velocity", "qfrc_passive")
+
+
+def test_forward_solves_nothing_for_the_gradient_of_poses():
+  _, m, d, _ = zoo()
+  weight = weights(d, ("xpos", "cvel"))
+  values = {"qpos": d.qpos, "body_pos": m.body_pos}
+  whole, stage = (jax.grad(linear(name, weight))(values, m, d) for name in ("forward", "com_vel"))
+  for name, want in stage.items():
+    helpers.assert_same(whole[name], want)  # to the last bit, as it is the same pass

@@ -34,6 +34,7 @@ from mjx_warp_ffi.third_party.warp.program import Program, jax_program
 Results = dict[str, jax.Array]
 
 _SOLVED = ("qfrc_constraint", *reactions.REPORTS)  # what only a solve gives
+_NEEDS_SOLVE = frozenset({"qacc", "qacc_smooth", FORCE, "sensordata", *_SOLVED})
 _FURTHER = (FORCE, "act_dot", inverse.NAME)
 _ALTERNATIVE = "mjx.put_model(m, gradient='fd') differentiates everything by central differences"
 
@@ -100,24 +101,27 @@ class Analytic:
       warmstart = given.pop("qacc_warmstart")
       given["qacc"] = given["qacc"] + warmstart if "qacc" in given else warmstart
     smoothed = self.wanted.smoothing is not None
-    # there another matrix takes the place of M
-    discrete = m.opt.integrator == IntegratorType.DISCRETE and self.wanted.scope is Scope.SMOOTH
+    # there another matrix takes the place of M, or nothing is computed
+    other = m.opt.integrator == IntegratorType.DISCRETE or not m.opt.run_qacc_smooth
+    other = other and self.wanted.scope is Scope.SMOOTH
     if not in_loop:
       # the state that a rollout carries has cotangents throughout: its warm start is checked below
       carried = ("qacc_warmstart",) if "time" in given else ()
       asked = [n for n in given if n not in carried]
       check_outputs(asked, scope=self.wanted.scope, smoothed=smoothed)
-      if discrete and "qacc_smooth" in given:
-        supported.refuse(["qacc_smooth with the integrator discrete"])
+      if other and "qacc_smooth" in given:
+        supported.refuse(["qacc_smooth with the integrator discrete or run_qacc_smooth off"])
     # to the adjoint any acceleration is qacc
     named = {self.wanted.scope.acceleration: "qacc"}
     given = {named.get(n, n): ct for n, ct in given.items()}
     rules = [named.get(n, n) for n in _rules(self.wanted.scope, smoothed)]
-    if discrete:
+    if other:
       rules.remove("qacc")
     unruled = tuple(n for n in given if n not in rules)
     ruled = tuple(n for n in rules if n in given)
     wanted = dataclasses.replace(self.wanted, cotangents=ruled, unruled=unruled)
+    if wanted.scope is Scope.FORWARD and not _NEEDS_SOLVE.intersection(ruled):
+      wanted = dataclasses.replace(wanted, scope=Scope.FORCES, smoothing=None)
     plan = _plan(m, inputs.sizes, wanted=wanted)
     _check_rules(plan, wanted)
     # the carry of a loop has a cotangent for everything: that it is zero shows only at run time

@@ -93,7 +93,7 @@ MECHANISM = """
     <jointpos joint="wheel" interval="0.005" nsample="3"/>
     <jointpos joint="slide" delay="0.003" nsample="4"/><actuatorfrc actuator="motor"/>
     <force site="tip"/>
-    <jointlimitfrc joint="elbow"/><tendonlimitfrc tendon="rope"/><e_potential/>
+    <jointlimitfrc joint="elbow"/><e_potential/>
   </sensor>
 </mujoco>
 """

@@ -58,7 +58,9 @@ def test_what_a_substep_lost_is_flagged():
   d = worlds.repeat(mjx.make_data(m, nconmax=2, njmax=6), 3)
   in_turn, at_once = _both(m, d)
   assert np.all(np.asarray(in_turn.overflow) != 0)
-  np.testing.assert_array_equal(at_once.overflow, in_turn.overflow)
+  assert np.all(np.asarray(at_once.overflow) != 0)
+  if jax.default_backend() == "cpu":  # a GPU keeps other contacts of too many in every run
+    np.testing.assert_array_equal(at_once.overflow, in_turn.overflow)
 
 
 def test_a_world_that_goes_bad_on_the_way_is_reset_on_the_way():
@@ -91,8 +93,8 @@ def test_their_gradient_is_that_of_the_steps(options):
 def test_a_result_without_a_rule_is_refused_by_name():
   m, d = _moving("hopper", nworld=1)
   d = jax.tree.map(lambda x: x[0], d)
-  with pytest.raises(NotImplementedError, match="no analytic gradient from qacc_smooth"):
-    jax.grad(lambda v: jnp.sum(_at_once(m, d.replace(qvel=v)).qacc_smooth))(d.qvel)
+  with pytest.raises(NotImplementedError, match="no analytic gradient from cdof_dot"):
+    jax.grad(lambda v: jnp.sum(_at_once(m, d.replace(qvel=v)).cdof_dot))(d.qvel)
 
 
 def test_a_model_put_without_gradient_says_so():

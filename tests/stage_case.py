@@ -110,7 +110,8 @@ def touching() -> tuple[mjx.Model, mjx.Data]:
   m = mjx.put_model(mj_model)
   d = mjx.make_data(m, nconmax=8, njmax=40)
   rng = np.random.default_rng(0)
-  qpos = d.qpos.at[:4].set(jnp.array([0.9, 0.1, 0.2, 0.3])).at[4].set(-0.01).at[5].set(0.3)
+  turn = jnp.array([0.9, 0.1, 0.2, 0.3], jnp.float32)
+  qpos = d.qpos.at[:4].set(turn).at[4].set(-0.01).at[5].set(0.3)
   return m, d.replace(qpos=qpos, qvel=0.2 * rng.standard_normal(m.nv), ctrl=[0.5, 0.2])
 
 

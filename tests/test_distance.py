@@ -85,7 +85,7 @@ def test_worlds_of_a_batch_have_their_own(scene):
   _, _, m, d = scene
 
   def of(shift):
-    poses = mjx.kinematics(m, d.replace(qpos=d.qpos.at[2].add(shift)))
+    poses = mjx.kinematics(m, d.replace(qpos=d.qpos.at[2].add(jnp.asarray(shift, jnp.float32))))
     return mjx.geom_distance(m, poses, 0, 1)[0]
 
   shifts = jnp.array([0.0, 0.5, 1.0], jnp.float32)
@@ -145,7 +145,7 @@ def test_the_gradient_of_a_distance_is_the_normal_for_every_order_of_vmap_and_gr
   _, _, m, d = scene
 
   def of(shift, distmax=10.0):
-    poses = mjx.forward(m, d.replace(qpos=d.qpos.at[2].add(shift)))
+    poses = mjx.forward(m, d.replace(qpos=d.qpos.at[2].add(jnp.asarray(shift, jnp.float32))))
     return mjx.geom_distance(m, poses, 0, 1, distmax)[0]
 
   shifts = jnp.array([0.0, 0.5])

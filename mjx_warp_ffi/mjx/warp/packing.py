@@ -1,7 +1,7 @@
 """The leaves of a model that all worlds share, as one argument of a call.
 
-A call then has some 40 arguments less to look at, and in a loop XLA has no kernel to run for each
-leaf of equal numbers: it makes those anew in every iteration.
+The leaves of a humanoid are 6 arguments of a call instead of 102, and in a loop XLA has no kernel
+to run for each leaf of equal numbers: it makes those anew in every iteration.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from mujoco_warp._src.types import vec10
 
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, SLIDE, Frames, Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import record_centres
-from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import matrix, mul, rotate
+from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia, inertia_of
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import matrix, rotate
 
 NAMES = ("cdof", "cinert")
 
@@ -74,13 +74,9 @@ def _central_inertia(
 ):
   """The inertia of a body about the tree's centre of mass, a thread per world and body."""
   world, b = wp.tid()
-  n = tree.of_body[b]
-  q = nodes.xquat[world, n]
-  mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
-  moments = inertia.body_inertia[world % inertia.body_inertia.shape[0], b]
-  r = nodes.xpos[world, n] - com[world, axes.body_rootid[b]]
-  r = r + rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
-  turn = matrix(mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b]))
+  mass, moments, c, qi = inertia_of(tree, nodes, inertia, world, b)
+  r = nodes.xpos[world, tree.of_body[b]] + c - com[world, axes.body_rootid[b]]
+  turn = matrix(qi)
   i = turn @ wp.diag(moments) @ wp.transpose(turn)
   i = i + mass * (wp.dot(r, r) * wp.identity(n=3, dtype=float) - wp.outer(r, r))
   cinert[world, b] = vec10(

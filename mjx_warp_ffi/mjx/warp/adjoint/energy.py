@@ -9,13 +9,12 @@ from mujoco_warp._src.types import DisableBit, SensorType
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
 from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected, on_joint
-from mjx_warp_ffi.mjx.warp.adjoint.smooth import Dofs, Inertia
+from mjx_warp_ffi.mjx.warp.adjoint.smooth import Dofs, Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
   mul,
   point_velocity,
   quat_at,
-  rotate,
   rotation_vector,
   safe_length,
   unit_at,
@@ -63,12 +62,8 @@ def _body_energy(
   world, it = wp.tid()
   b = it + 1
   n = tree.of_body[b]
-  q = nodes.xquat[world, n]
   f = nodes.vel[world, n]
-  mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
-  moments = inertia.body_inertia[world % inertia.body_inertia.shape[0], b]
-  c = rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
-  qi = mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
+  mass, moments, c, qi = inertia_of(tree, nodes, inertia, world, b)
   v = point_velocity(f, c)
   lo = unrotate(qi, wp.spatial_top(f))
   motion = mass * wp.dot(v, v) + wp.dot(lo, wp.cw_mul(moments, lo))

@@ -14,7 +14,7 @@ from mujoco_warp._src.passive import ellipsoid_max_moment, geom_semiaxes
 from mujoco_warp._src.types import MJ_MINVAL, DisableBit
 
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Fields, Nodes, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia
+from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import magnitude, mul, point_velocity, rotate, unrotate
 
 _STILL = wp.constant(1.0e-10)  # a velocity at which no force shows, where directions have none
@@ -50,10 +50,8 @@ def _local(f: wp.spatial_vector, r: wp.vec3, q: wp.quat):
 
 
 @wp.func
-def _box(inertia: Inertia, world: int, b: int) -> wp.vec3:
-  """The edges of the box that has the inertia of a body."""
-  mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
-  i = inertia.body_inertia[world % inertia.body_inertia.shape[0], b]
+def _box(mass: float, i: wp.vec3) -> wp.vec3:
+  """The edges of the box that has this mass and these principal moments."""
   s = 6.0 / mass
   return wp.vec3(
     wp.sqrt(s * wp.max(i[1] + i[2] - i[0], MJ_MINVAL)),
@@ -100,12 +98,10 @@ def box_kernel(fields: Fields, *, implicit: bool) -> wp.Kernel:
     n = tree.of_body[b]
     density = fluid.density[world % fluid.density.shape[0]]
     viscosity = fluid.viscosity[world % fluid.viscosity.shape[0]]
-    q = nodes.xquat[world, n]
-    c = rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
-    q = mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
+    mass, moments, c, q = inertia_of(tree, nodes, inertia, world, b)
     om, v = _local(nodes.vel[world, n], c, q)
     v = v - unrotate(q, fluid.wind[world % fluid.wind.shape[0]])
-    box = _box(inertia, world, b)
+    box = _box(mass, moments)
     diam = (box[0] + box[1] + box[2]) / 3.0
     slow = wp.pi * viscosity * diam
     turning = wp.cw_mul(_quartic(box), _sizes(om)) * (density / 64.0)

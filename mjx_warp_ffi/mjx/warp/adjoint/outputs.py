@@ -10,7 +10,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contacts import Geoms, geom_pose
 from mjx_warp_ffi.mjx.warp.adjoint.forces import ACCELERATION, FORCES
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, SLIDE, Frames, Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Sites, site_arm
-from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia
+from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
   matrix,
@@ -71,8 +71,8 @@ def body_pose(
   xpos[world, b] = x
   xquat[world, b] = q
   xmat[world, b] = matrix(q)
-  xipos[world, b] = x + rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
-  qi = mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
+  _mass, _moments, c, qi = inertia_of(tree, nodes, inertia, world, b)
+  xipos[world, b] = x + c
   ximat[world, b] = matrix(qi)
 
 
@@ -151,13 +151,9 @@ def body_momentum(
   tree: Tree, nodes: Nodes, inertia: Inertia, world: int, b: int
 ) -> wp.spatial_vector:
   """The angular momentum of a body about its centre of mass, and its linear momentum."""
-  n = tree.of_body[b]
-  c = body_centre(tree, nodes, inertia, world, b)
-  f = nodes.vel[world, n]
-  qi = mul(nodes.xquat[world, n], inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
-  local = unrotate(qi, wp.spatial_top(f))
-  local = wp.cw_mul(inertia.body_inertia[world % inertia.body_inertia.shape[0], b], local)
-  mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
+  mass, moments, c, qi = inertia_of(tree, nodes, inertia, world, b)
+  f = nodes.vel[world, tree.of_body[b]]
+  local = wp.cw_mul(moments, unrotate(qi, wp.spatial_top(f)))
   return wp.spatial_vector(rotate(qi, local), mass * point_velocity(f, c))
 
 

@@ -17,7 +17,7 @@ from mujoco_warp._src.types import SensorType
 from mjx_warp_ffi.mjx.warp.adjoint import outputs
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Sites, site_arm
-from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia
+from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   mul,
   point_acceleration,
@@ -114,13 +114,9 @@ def _cut_power(
   world, it = wp.tid()
   b = it + 1
   n = tree.of_body[b]
-  q = nodes.xquat[world, n]
   om = wp.spatial_top(nodes.vel[world, n])
   acc = nodes.acc[world, n]
-  c = rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
-  qi = mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
-  mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
-  moments = inertia.body_inertia[world % inertia.body_inertia.shape[0], b]
+  mass, moments, c, qi = inertia_of(tree, nodes, inertia, world, b)
   force = mass * (point_acceleration(acc, om, c) - gravity[world % gravity.shape[0]])
   lo = unrotate(qi, om)
   torque = wp.cw_mul(moments, unrotate(qi, wp.spatial_top(acc)))

@@ -48,6 +48,20 @@ class Dofs:
 
 
 @wp.func
+def inertia_of(tree: Tree, nodes: Nodes, inertia: Inertia, world: int, b: int):
+  """A body's mass and principal moments, its centre of mass from its origin, and its main axes.
+
+  The centre is in world axes, from the origin of the body's node.
+  """
+  q = nodes.xquat[world, tree.of_body[b]]
+  mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
+  moments = inertia.body_inertia[world % inertia.body_inertia.shape[0], b]
+  c = rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
+  qi = mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
+  return mass, moments, c, qi
+
+
+@wp.func
 def _gyroscopic(om: wp.vec3, u: wp.vec3, r: wp.vec3, q: wp.quat, moments: wp.vec3):
   """The derivative, along the angular velocity u, of the force per mass and of the torque.
 
@@ -86,11 +100,7 @@ def gyroscopic_kernel(fields: Fields, *, discrete: bool) -> wp.Kernel:
           root = -1
     if root >= 0:
       n = tree.of_body[b]
-      q = nodes.xquat[world, n]
-      mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
-      moments = inertia.body_inertia[world % inertia.body_inertia.shape[0], b]
-      c = rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
-      qi = mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
+      mass, moments, c, qi = inertia_of(tree, nodes, inertia, world, b)
       fa = nodes.fields[wp.static(fields.a), world, n]
       fy = nodes.fields[wp.static(virtual), world, n]
       om = wp.spatial_top(nodes.vel[world, n])
@@ -122,11 +132,7 @@ def bias_kernel(fields: Fields) -> wp.Kernel:
     world, it = wp.tid()
     b = it + 1
     n = tree.of_body[b]
-    q = nodes.xquat[world, n]
-    mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
-    moments = inertia.body_inertia[world % inertia.body_inertia.shape[0], b]
-    c = rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
-    qi = mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
+    mass, moments, c, qi = inertia_of(tree, nodes, inertia, world, b)
     fu = nodes.fields[wp.static(fields.a), world, n] - nodes.fields[wp.static(fields.z), world, n]
     fy = nodes.fields[wp.static(fields.y), world, n]
     polar = nodes.polar[world, n]
@@ -159,13 +165,8 @@ def _inertia(
 @wp.func
 def kinetic(tree: Tree, nodes: Nodes, inertia: Inertia, world: int, b: int, f: int) -> float:
   """Twice the kinetic energy of a body in a field."""
-  n = tree.of_body[b]
-  q = nodes.xquat[world, n]
-  mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
-  moments = inertia.body_inertia[world % inertia.body_inertia.shape[0], b]
-  c = rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
-  qi = mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
-  v = nodes.fields[f, world, n]
+  mass, moments, c, qi = inertia_of(tree, nodes, inertia, world, b)
+  v = nodes.fields[f, world, tree.of_body[b]]
   return _inertia(v, v, c, qi, mass, moments)
 
 
@@ -185,14 +186,10 @@ def body_kernel(fields: Fields, *, gravity: bool, gravcomp: bool) -> wp.Kernel:
     world, it = wp.tid()
     b = it + 1
     n = tree.of_body[b]
-    q = nodes.xquat[world, n]
     om = wp.spatial_top(nodes.vel[world, n])
     acc = nodes.acc[world, n]
     fw = nodes.fields[wp.static(fields.i), world, n]
-    mass = inertia.body_mass[world % inertia.body_mass.shape[0], b]
-    moments = inertia.body_inertia[world % inertia.body_inertia.shape[0], b]
-    c = rotate(q, inertia.body_ipos[world % inertia.body_ipos.shape[0], b])
-    qi = mul(q, inertia.body_iquat[world % inertia.body_iquat.shape[0], b])
+    mass, moments, c, qi = inertia_of(tree, nodes, inertia, world, b)
     force = -mass * point_acceleration(acc, om, c)
     if wp.static(fields.n < 0):
       force = force + wp.spatial_top(xfrc[world, b])

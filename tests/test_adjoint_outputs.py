@@ -22,6 +22,7 @@ CUTS = """<mujoco><option timestep="0.004"><flag contact="disable"/></option><wo
       <body name="c" pos="-.2 .1 .3" gravcomp=".4"><joint axis="0 .3 1" damping="2"/>
         <geom type="box" size=".05 .1 .2"/><site name="s2" pos=".1 0 .1" euler="50 20 30"/>
       </body></body></body>
+  <body pos="1 2 1"><freejoint/><geom type="box" size=".1 .2 .3" pos=".1 0 0"/></body>
   </worldbody><sensor><force site="s0"/><torque site="s0"/><force site="s1"/><torque site="s1"/>
     <torque site="s2" cutoff=".01"/><force site="s2"/></sensor></mujoco>"""
 

@@ -89,7 +89,8 @@ def _cut_kernel(sensed: bool, internal: bool, external: bool) -> wp.Kernel:
     if wp.static(internal):
       for c in range(cuts.body_rootid.shape[0]):
         if c <= b and b < c + cuts.body_subtreenum[c]:
-          u += _about(cot_int[world, c], x - com[world, cuts.body_rootid[c]])
+          # each about the centre of its own tree; those of all trees are added up as they are
+          u += _about(cot_int[world, c], x - com[world, cuts.body_rootid[b]])
     of_inertia[world, b] = u
     v = -u
     if wp.static(external):

@@ -1,5 +1,6 @@
 """Gradients of forces, energies and limits that a step reports, against differences of C MuJoCo."""
 
+import functools
 import re
 
 import mujoco
@@ -9,6 +10,8 @@ import warp as wp
 
 import adjoint_models as models
 from adjoint_case import SMOOTH, STIFF, Case, load, random_states, settled_states
+
+Integrator = mujoco.mjtIntegrator
 
 CUTS = """<mujoco><option timestep="0.004"><flag contact="disable"/></option><worldbody>
   <body name="a" pos="0 0 1" quat=".9 .1 .2 .3">
@@ -64,11 +67,10 @@ def test_the_acceleration_without_constraints_has_the_gradient(text, integrate):
 
 
 def test_force_sensors_feel_connects_and_welds():
-  text = re.sub(r"<spatial.*?</spatial>", "", models.CONSTRAINED, flags=re.DOTALL)
   sites = '<force site="sa"/><torque site="sa"/><force site="sf"/><torque site="sc"/>'
   sites += '<torque site="sb"/><accelerometer site="sc"/>'
   wrt = ("body_mass", "eq_solref", "dof_invweight0", "eq_data")
-  text = with_sensors(text, sites)
+  text = with_sensors(models.CONSTRAINED, sites)
   check(text, random_states, tolerance=STIFF, wrt=wrt)
   # the centre of mass that this is about depends on the masses of the whole tree: not that of one
   check(text, random_states, tolerance=STIFF, outputs=("cfrc_ext",), wrt=wrt[1:])
@@ -162,11 +164,37 @@ def test_energies_have_the_gradient_of_differences():
   check(text, random_states, tolerance=SMOOTH, outputs=outputs, wrt=wrt)
 
 
-def test_forces_that_spatial_tendons_pass_on_are_refused_by_name():
-  with pytest.raises(NotImplementedError, match="sensor FORCE with spatial tendons"):
-    check(with_sensors(models.ACTUATED, '<force site="sa"/>'), random_states, tolerance=SMOOTH)
-  with pytest.raises(NotImplementedError, match="cfrc_int with spatial tendons"):
-    check(models.ACTUATED, random_states, tolerance=SMOOTH, outputs=("cfrc_int",))
+def forces_at(*sites: str) -> str:
+  return "".join(f'<force site="{s}"/><torque site="{s}"/>' for s in sites)
+
+
+@pytest.mark.parametrize("integrator", [Integrator.mjINT_EULER, Integrator.mjINT_IMPLICITFAST])
+def test_force_sensors_feel_springs_and_drives_of_spatial_tendons(integrator):
+  text = with_sensors(models.ACTUATED, forces_at("sa", "sb", "sc", "sf"))
+  wrt = ("body_mass", "site_pos", "tendon_stiffness", "tendon_damping", "tendon_armature")
+  wrt += ("tendon_lengthspring", "actuator_gear", "actuator_gainprm")
+  options = dict(tolerance=SMOOTH, integrator=int(integrator))
+  check(text, random_states, wrt=wrt, **options)
+  outputs = ("cfrc_int", "cfrc_ext", "qfrc_bias", "qfrc_passive", "actuator_force")
+  check(text, random_states, outputs=outputs, wrt=wrt[1:], **options)
+
+
+def test_force_sensors_feel_tendons_that_wrap_around_geoms():
+  text = with_sensors(models.WRAPPED, forces_at("up", "e0"))
+  states = functools.partial(random_states, spread=0.1)
+  check(text, states, tolerance=SMOOTH, wrt=("geom_size", "geom_pos", "site_pos"))
+
+
+def test_force_sensors_feel_limits_friction_and_ties_of_spatial_tendons():
+  rope = '<spatial name="rope" frictionloss=".3"><site site="w0"/><site site="sb"/></spatial>'
+  tie = '<tendon tendon1="rope" tendon2="sp" polycoef=".02 .5 .3 .1 .05"/>'
+  text = models.CONSTRAINED.replace("</tendon>", f"{rope}</tendon>", 1)
+  text = text.replace("</equality>", f"{tie}</equality>")
+  wrt = ("tendon_frictionloss", "tendon_range", "tendon_solref_lim", "eq_data", "site_pos")
+  m = load(with_sensors(text, forces_at("sa", "sb", "sc")))
+  case = Case(m, random_states(m), wrt=wrt, outputs=("sensordata",))
+  case.adjoint.launch()
+  case.check(STIFF, nonzero=("tendon_frictionloss",))  # raised from zero it adds a constraint
 
 
 APART = """<mujoco><worldbody><geom name="floor" type="plane" size="5 5 1" euler="3 4 0"/>

@@ -47,7 +47,7 @@ STAGES = {
   "fwd_actuation": (ACTUATION, "fwdPosition fwdVelocity fwdActuation"),
   "fwd_acceleration": (ACCELERATION, "fwdPosition fwdVelocity fwdActuation fwdAcceleration"),
   "solve": (SOLVED, "fwdPosition fwdVelocity fwdActuation fwdAcceleration fwdConstraint"),
-  "rne_postconstraint": (("xpos", "cacc"), "forward rnePostConstraint"),
+  "rne_postconstraint": (("xpos", "cacc", "cfrc_int", "cfrc_ext"), "forward rnePostConstraint"),
   "sensor_pos": (("sensordata",), "fwdPosition sensorPos"),
   "sensor_vel": (("sensordata",), "fwdPosition sensorPos fwdVelocity sensorVel"),
   "sensor_acc": (("sensordata", "qacc"), "forward sensorAcc"),

@@ -1,10 +1,16 @@
 """What has to be differentiated before the solves: outputs that depend on the acceleration."""
 
 from mjx_warp_ffi.mjx.warp.adjoint import contact_outputs, limits, reactions, sensors, welds
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Carried
 
 
-def record(step) -> None:
-  """Records the outputs of a `StageAdjoint` that depend on the acceleration or on rows."""
+def record(step) -> Carried | None:
+  """Records the outputs of a `StageAdjoint` that depend on the acceleration or on rows.
+
+  Returns:
+    The fields that tendons see, if these are not those of the sweep. Then outputs depend on the
+    acceleration by the forces of tendons too, which are recorded later.
+  """
   needs = step.needs
   if needs.accelerations:
     sensors.record_accelerations(step)
@@ -18,3 +24,5 @@ def record(step) -> None:
       welds.record(step, step.rows, equalities=step.equalities, virtual=cut)
   if needs.limits:
     limits.record(step)
+  tense = cut is not None and reactions.has_pull(step.m)
+  return reactions.record_pull(step, cut) if tense else None

@@ -1,21 +1,21 @@
 """Cotangents of what bodies exert on each other: force and torque sensors, `cacc`, `cfrc_int`.
 
 The force that a subtree transmits is the sum of its inertial forces, less the external ones: of
-`xfrc_applied`, of contacts, connects and welds. Its cotangent is a rigid velocity of that subtree,
-and zero elsewhere; so the products of forces and cotangents add up to a virtual power, on a field
-that is rigid in each body alone. As all outputs that depend on the acceleration, they take part in
-the solves too: see `StageAdjoint`.
+`xfrc_applied`, of contacts, connects, welds and spatial tendons. Its cotangent is a rigid velocity
+of that subtree, and zero elsewhere; so the products of forces and cotangents add up to a virtual
+power, on a field that is rigid in each body alone. As all outputs that depend on the acceleration,
+they take part in the solves too: see `StageAdjoint`.
 """
 
 import functools
 
-import mujoco
+import mujoco_warp as mjw
 import numpy as np
 import warp as wp
 from mujoco_warp._src.types import SensorType
 
 from mjx_warp_ffi.mjx.warp.adjoint import outputs
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Carried, Fields, Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Sites, site_arm
 from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
@@ -155,10 +155,27 @@ def _cacc_power(
   )
 
 
-def refused(mjm: mujoco.MjModel) -> bool:
-  """Whether forces act between bodies that have no rule here: those of spatial tendons."""
-  first = mjm.wrap_type[mjm.tendon_adr]
-  return bool(np.any(first != int(mujoco.mjtWrap.mjWRAP_JOINT)))
+@functools.cache
+def _pull_kernel(fields: Fields) -> wp.Kernel:
+  """The fields of the bodies, a thread per world and body: the virtual ones with the cuts'."""
+
+  @wp.kernel(module="unique")
+  def pull(
+    tree: Tree,
+    nodes: Nodes,
+    of_forces: wp.array2d[wp.spatial_vector],
+    out: wp.array3d[wp.spatial_vector],
+  ):
+    world, b = wp.tid()
+    n = tree.of_body[b]
+    for f in range(wp.static(fields.count)):
+      x = nodes.fields[f, world, n]
+      virtual = f == wp.static(fields.w) or f == wp.static(fields.i) or f == wp.static(fields.p)
+      if virtual or f == wp.static(fields.u) or f == wp.static(fields.m):
+        x = x + of_forces[world, b]
+      out[f, world, n] = x
+
+  return pull
 
 
 def _sensed(step) -> np.ndarray:
@@ -205,3 +222,23 @@ def record(step) -> wp.array | None:
   inputs = [*nodes, step.inertia, step.gravity, step.inputs["xfrc_applied"], of_inertia, of_forces]
   tape.power(_cut_power, dim, inputs=inputs)
   return of_forces
+
+
+def has_pull(m: mjw.Model) -> bool:
+  """Whether spatial tendons pull at bodies."""
+  return m.wrap_site_pair_adr.size + m.wrap_geom_adr.size > 0
+
+
+def record_pull(step, of_forces: wp.array) -> Carried:
+  """Records the fields that spatial tendons see: `of_forces` is added to the virtual velocities.
+
+  So every force of a tendon, of springs, actuators or rows, has the power of its pull at the bodies
+  together with that on the motion. Fixed tendons act on joints, and see the same as without.
+  """
+  tape, sweep = step.tape, step.sweep
+  out = tape.stack(sweep.fields.count, sweep.topology.count, dtype=wp.spatial_vector)
+  inputs = [sweep.tree, sweep.nodes, of_forces]
+  dim = (tape.nworld, step.m.nbody)
+  tape.launch(_pull_kernel(sweep.fields), dim, inputs=inputs, outputs=[out])
+  nodes = tape.struct(Nodes, **(sweep.arrays | {"fields": out}))
+  return Carried(nodes, sweep.coords, sweep.fields.count)

@@ -45,8 +45,6 @@ def unruled(
     known = kind in _KNOWN
     known = known or (kind == rangefinders.KIND and rangefinders.ruled(mjm, k))
     name = "" if known else f"sensor {SensorType(kind).name}"
-    if kind in reactions.KINDS and reactions.refused(mjm):
-      name = f"sensor {SensorType(kind).name} with spatial tendons"
     if kind == force_sensors.JOINT and np.any(mjm.jnt_actgravcomp):
       name = "sensor JOINTACTFRC with actuatorgravcomp"
     solved = kind in _SOLVED or contact_sensors.reads(mjm, k)[1]

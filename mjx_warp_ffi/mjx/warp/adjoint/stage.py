@@ -218,7 +218,7 @@ class StageAdjoint:
       polar=self.implicit_bias,
     )
     self._make_structs()
-    early.record(self)
+    self.pulled = early.record(self)
     self._early_count = tape.count
     self.cot_force, cot_qfrc_actuator = force_sensors.record(self)
     forces.record(self, cot_qfrc_actuator)
@@ -234,6 +234,8 @@ class StageAdjoint:
     if "sensordata" in self.cotangents:
       sensors.record(self)
       projection.record(self)
+    if self.pulled:
+      self._early_count = tape.count
 
   def _record_forces(self) -> None:
     """Records the forces, and the lengths of what they act along."""

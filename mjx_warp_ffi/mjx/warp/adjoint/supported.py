@@ -16,7 +16,7 @@ from mujoco_warp._src.types import (
   TrnType,
 )
 
-from mjx_warp_ffi.mjx.warp.adjoint import reactions, sensor_rules
+from mjx_warp_ffi.mjx.warp.adjoint import sensor_rules
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry import ContactGeometry
 from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import FORCE
 from mjx_warp_ffi.mjx.warp.adjoint.forces import ACCELERATION, FORCES
@@ -299,9 +299,6 @@ def check(
     found += [f"{name} with the integrator discrete" for name in solved if name in outputs]
   if "qacc_smooth" in outputs and not m.opt.run_qacc_smooth:
     found.append("qacc_smooth with opt.run_qacc_smooth off")
-  transmitted = sorted({"cfrc_int", "cfrc_ext"} & set(outputs))
-  if transmitted and reactions.refused(mjm):
-    found.append(f"{' and '.join(transmitted)} with spatial tendons")
   if "sensordata" in outputs:
     found += sensor_rules.unsupported(mjm, m.opt.integrator)
   refuse(found)

@@ -323,7 +323,7 @@ def record(step) -> "Rates | None":
   tape, m = step.tape, step.m
   if not m.ntendon:
     return None
-  rates = find_rates(step, step.sweep.carried)
+  rates = find_rates(step, step.pulled or step.sweep.carried)
   names = [f"tendon_{x}" for x in "stiffness stiffnesspoly lengthspring damping".split()]
   names += ["tendon_dampingpoly", "tendon_armature", "opt.timestep"]
   tendons = step.tendons = tape.struct(

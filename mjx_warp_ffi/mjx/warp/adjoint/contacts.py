@@ -14,7 +14,8 @@ from mujoco_warp._src.types import ConeType, ConstraintState, ContactType, vec5
 from mjx_warp_ffi.mjx.warp.adjoint import materials, rescale
 from mjx_warp_ffi.mjx.warp.adjoint.law import QUADRATIC, TOUCH, Rows, row_law, soft_law, stiffness
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import matrix, mul, point_velocity, rotate
+from mjx_warp_ffi.mjx.warp.adjoint.outputs import geom_pose
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import point_velocity
 
 CONE = int(ConstraintState.CONE)
 CONSTRAINT = int(ContactType.CONSTRAINT)
@@ -46,33 +47,6 @@ class Contacts:
   solimp: wp.array[vec5]
   mass: wp.array[float]  # see `law.Rows`
   metric: wp.array[float]
-
-
-@wp.struct
-class Geoms:
-  """Where the geoms are on their bodies: model fields."""
-
-  geom_bodyid: wp.array[int]
-  geom_pos: wp.array2d[wp.vec3]
-  geom_quat: wp.array2d[wp.quat]
-
-
-@wp.kernel(module="unique")
-def geom_pose(
-  tree: Tree,
-  nodes: Nodes,
-  geoms: Geoms,
-  xpos: wp.array2d[wp.vec3],
-  xmat: wp.array2d[wp.mat33],
-):
-  """The poses of the geoms, a thread per world and geom."""
-  world, g = wp.tid()
-  n = tree.of_body[geoms.geom_bodyid[g]]
-  q = nodes.xquat[world, n]
-  local = geoms.geom_pos[world % geoms.geom_pos.shape[0], g]
-  xpos[world, g] = nodes.xpos[world, n] + rotate(q, local)
-  q = mul(q, geoms.geom_quat[world % geoms.geom_quat.shape[0], g])
-  xmat[world, g] = matrix(q)
 
 
 @wp.func
@@ -279,8 +253,7 @@ class Recorded:
     """Records where the contacts are."""
     tape, m, d, geometry = step.tape, step.m, step.d, step.geometry
     xpos, xmat = tape.twin(d.geom_xpos), tape.twin(d.geom_xmat)
-    geoms = tape.struct(Geoms, geom_bodyid=m.geom_bodyid, **step.leaves("geom_pos", "geom_quat"))
-    inputs = [step.sweep.tree, step.sweep.nodes, geoms]
+    inputs = [step.sweep.tree, step.sweep.nodes, step.geoms]
     # the collision ran at the poses that are there already
     dim = (tape.nworld, m.ngeom)
     tape.launch(geom_pose, dim, inputs=inputs, outputs=[xpos, xmat], forward=False)

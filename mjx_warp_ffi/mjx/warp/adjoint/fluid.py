@@ -13,9 +13,10 @@ from mujoco_warp._src.derivative import _geom_ellipsoid_fluid_B
 from mujoco_warp._src.passive import ellipsoid_max_moment, geom_semiaxes
 from mujoco_warp._src.types import MJ_MINVAL, DisableBit
 
+from mjx_warp_ffi.mjx.warp.adjoint.attached import Geoms, geom_frame
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Fields, Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia, inertia_of
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import magnitude, mul, point_velocity, rotate, unrotate
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import magnitude, point_velocity, unrotate
 
 _STILL = wp.constant(1.0e-10)  # a velocity at which no force shows, where directions have none
 
@@ -35,12 +36,9 @@ class Shapes:
   """The ellipsoids."""
 
   geom: wp.array[int]
-  geom_bodyid: wp.array[int]
   geom_type: wp.array[int]
   geom_fluid: wp.array2d[float]
   geom_size: wp.array2d[wp.vec3]
-  geom_pos: wp.array2d[wp.vec3]
-  geom_quat: wp.array2d[wp.quat]
 
 
 @wp.func
@@ -219,17 +217,18 @@ def ellipsoid_kernel(fields: Fields, *, implicit: bool) -> wp.Kernel:
 
   @wp.kernel(module="unique")
   def ellipsoid_power(
-    fluid: Fluid, shapes: Shapes, tree: Tree, nodes: Nodes, power: wp.array2d[float]
+    fluid: Fluid,
+    shapes: Shapes,
+    geoms: Geoms,
+    tree: Tree,
+    nodes: Nodes,
+    power: wp.array2d[float],
   ):
     world, it = wp.tid()
     g = shapes.geom[it]
-    b = shapes.geom_bodyid[g]
-    n = tree.of_body[b]
+    n, c, q = geom_frame(geoms, tree, nodes, world, g)
     density = fluid.density[world % fluid.density.shape[0]]
     viscosity = fluid.viscosity[world % fluid.viscosity.shape[0]]
-    q = nodes.xquat[world, n]
-    c = rotate(q, shapes.geom_pos[world % shapes.geom_pos.shape[0], g])
-    q = mul(q, shapes.geom_quat[world % shapes.geom_quat.shape[0], g])
     om, v = _local(nodes.vel[world, n], c, q)
     v = _moving(v - unrotate(q, fluid.wind[world % fluid.wind.shape[0]]))
     om = _moving(om)
@@ -244,7 +243,7 @@ def ellipsoid_kernel(fields: Fields, *, implicit: bool) -> wp.Kernel:
       yom, yv = _local(nodes.fields[wp.static(fields.y), world, n], c, q)
       a = nodes.fields[wp.static(fields.a), world, n] - nodes.fields[wp.static(fields.z), world, n]
       aom, av = _local(a, c, q)
-      free = tree.free_root[b] >= 0
+      free = tree.free_root[geoms.geom_bodyid[g]] >= 0
       change = _ellipsoid_change(r, shape, density, viscosity, om, v, yom, yv, aom, av, free)
       p = p + h * change
     power[world, it] = p
@@ -269,8 +268,10 @@ def record(step) -> None:
   found = mjm.geom_fluid.reshape(mjm.ngeom, -1)[:, 0] > 0
   found &= np.isin(mjm.geom_bodyid, m.body_fluid_ellipsoid_adr.numpy())
   if found.any():
-    fixed = {f: getattr(m, f) for f in ("geom_bodyid", "geom_type", "geom_fluid")}
-    leaves = step.leaves("geom_size", "geom_pos", "geom_quat")
-    shapes = tape.struct(Shapes, geom=step.constant(np.flatnonzero(found)), **fixed, **leaves)
+    fixed = {f: getattr(m, f) for f in ("geom_type", "geom_fluid")}
+    fixed["geom"] = step.constant(np.flatnonzero(found))
+    shapes = tape.struct(Shapes, geom_size=step.leaf("geom_size"), **fixed)
     kernel = ellipsoid_kernel(step.fields, implicit=step.implicitfast)
-    tape.power(kernel, (tape.nworld, int(found.sum())), inputs=[fluid, shapes, tree, nodes])
+    tape.power(
+      kernel, (tape.nworld, int(found.sum())), inputs=[fluid, shapes, step.geoms, tree, nodes]
+    )

@@ -6,10 +6,9 @@ for a group of them; only its adjoint runs, seeded by the cotangents.
 
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.adjoint.contacts import Geoms, geom_pose
+from mjx_warp_ffi.mjx.warp.adjoint.attached import Geoms, Sites, geom_frame, site_frame
 from mjx_warp_ffi.mjx.warp.adjoint.forces import ACCELERATION, FORCES
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, SLIDE, Frames, Nodes, State, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.rates import Sites, site_arm
 from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
@@ -105,6 +104,21 @@ def joint_pose(
 
 
 @wp.kernel(module="unique")
+def geom_pose(
+  tree: Tree,
+  nodes: Nodes,
+  geoms: Geoms,
+  xpos: wp.array2d[wp.vec3],
+  xmat: wp.array2d[wp.mat33],
+):
+  """The poses of the geoms, a thread per world and geom."""
+  world, g = wp.tid()
+  n, arm, axes = geom_frame(geoms, tree, nodes, world, g)
+  xpos[world, g] = nodes.xpos[world, n] + arm
+  xmat[world, g] = matrix(axes)
+
+
+@wp.kernel(module="unique")
 def site_pose(
   tree: Tree,
   nodes: Nodes,
@@ -114,10 +128,9 @@ def site_pose(
 ):
   """The poses of the sites."""
   world, s = wp.tid()
-  n = tree.of_body[sites.site_bodyid[s]]
-  xpos[world, s] = nodes.xpos[world, n] + site_arm(sites, tree, nodes, world, s)
-  q = mul(nodes.xquat[world, n], sites.site_quat[world % sites.site_quat.shape[0], s])
-  xmat[world, s] = matrix(q)
+  n, arm, axes = site_frame(sites, tree, nodes, world, s)
+  xpos[world, s] = nodes.xpos[world, n] + arm
+  xmat[world, s] = matrix(axes)
 
 
 @wp.func
@@ -231,9 +244,7 @@ def record(step) -> None:
     inputs = [joints, sweep.nodes, step.frames, step.state]
     tape.output(joint_pose, inputs=inputs, outputs=step.reports(JOINTS))
   if step.reports(GEOMS):
-    names = ("geom_pos", "geom_quat")
-    geoms = tape.struct(Geoms, geom_bodyid=m.geom_bodyid, **step.leaves(*names))
-    tape.output(geom_pose, inputs=[*nodes, geoms], outputs=step.reports(GEOMS))
+    tape.output(geom_pose, inputs=[*nodes, step.geoms], outputs=step.reports(GEOMS))
   if step.reports(SITES):
     tape.output(site_pose, inputs=[*nodes, step.sites], outputs=step.reports(SITES))
   if step.reports(SUBTREES):

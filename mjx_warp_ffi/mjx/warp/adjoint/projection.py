@@ -10,11 +10,11 @@ from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.sensors import (
   Objects,
   Sensors,
-  local_frame,
   make_structs,
+  object_frame,
   weigh,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import mul, rotate, unrotate
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import unrotate
 
 KIND = int(SensorType.CAMPROJECTION)
 _SITE, _CAMERA = int(ObjType.SITE), int(ObjType.CAMERA)
@@ -61,13 +61,9 @@ def projection_power(
   world, it = wp.tid()
   k = s.which[it]
   camera = s.refid[k]
-  body, local, _turn = local_frame(o, world, _SITE, s.objid[k])
-  n = tree.of_body[body]
-  x = nodes.xpos[world, n] + rotate(nodes.xquat[world, n], local)
-  body1, local1, turn1 = local_frame(o, world, _CAMERA, camera)
-  n1 = tree.of_body[body1]
-  x1 = nodes.xpos[world, n1] + rotate(nodes.xquat[world, n1], local1)
-  v = unrotate(mul(nodes.xquat[world, n1], turn1), x - x1)
+  n, r, _q = object_frame(o, tree, nodes, world, _SITE, s.objid[k])
+  n1, r1, q1 = object_frame(o, tree, nodes, world, _CAMERA, camera)
+  v = unrotate(q1, nodes.xpos[world, n] + r - (nodes.xpos[world, n1] + r1))
   f = _focal(lens, world, camera)
   middle = wp.vec2(float(lens.resolution[camera][0]), float(lens.resolution[camera][1])) * 0.5
   if wp.abs(v[2]) > _TINY:

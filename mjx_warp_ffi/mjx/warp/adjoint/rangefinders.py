@@ -11,10 +11,9 @@ import warp as wp
 from mujoco_warp._src.ray import rays
 from mujoco_warp._src.types import GeomType, ObjType, SensorType, vec6
 
-from mjx_warp_ffi.mjx.warp.adjoint.contacts import Geoms
+from mjx_warp_ffi.mjx.warp.adjoint.attached import Geoms, Sites, geom_frame, site_frame
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.rates import Sites, site_arm
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import mul, rotate, unrotate
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotate, unrotate
 
 KIND = int(SensorType.RANGEFINDER)
 _SITE = int(ObjType.SITE)
@@ -157,7 +156,6 @@ def _weigh(
 def _value(
   r: Rays,
   sites: Sites,
-  site_quat: wp.array2d[wp.quat],
   geoms: Geoms,
   geom_size: wp.array2d[wp.vec3],
   tree: Tree,
@@ -168,16 +166,10 @@ def _value(
   """The surface function where a ray meets it."""
   s = r.objid[it]
   g = r.geom[world, it]
-  n0 = tree.of_body[sites.site_bodyid[s]]
-  q0 = mul(nodes.xquat[world, n0], site_quat[world % site_quat.shape[0], s])
-  x = nodes.xpos[world, n0] + site_arm(sites, tree, nodes, world, s)
-  x = x + r.dist[world, it] * rotate(q0, wp.vec3(0.0, 0.0, 1.0))
-  n1 = tree.of_body[geoms.geom_bodyid[g]]
-  q1 = nodes.xquat[world, n1]
-  x = x - nodes.xpos[world, n1]
-  x = x - rotate(q1, geoms.geom_pos[world % geoms.geom_pos.shape[0], g])
-  q1 = mul(q1, geoms.geom_quat[world % geoms.geom_quat.shape[0], g])
-  p = unrotate(q1, x)
+  n0, r0, q0 = site_frame(sites, tree, nodes, world, s)
+  n1, r1, q1 = geom_frame(geoms, tree, nodes, world, g)
+  x = nodes.xpos[world, n0] + r0 + r.dist[world, it] * rotate(q0, wp.vec3(0.0, 0.0, 1.0))
+  p = unrotate(q1, x - nodes.xpos[world, n1] - r1)
   size = geom_size[world % geom_size.shape[0], g]
   return surface(r.geom_type[g], p, size, r.normal[world, it])
 
@@ -186,7 +178,6 @@ def _value(
 def _range_power(
   r: Rays,
   sites: Sites,
-  site_quat: wp.array2d[wp.quat],
   geoms: Geoms,
   geom_size: wp.array2d[wp.vec3],
   tree: Tree,
@@ -198,7 +189,7 @@ def _range_power(
   world, it = wp.tid()
   p = wp.float32(0.0)
   if weight[world, it] != 0.0:
-    y = _value(r, sites, site_quat, geoms, geom_size, tree, nodes, world, it)
+    y = _value(r, sites, geoms, geom_size, tree, nodes, world, it)
     p = weight[world, it] * y
   power[world, it] = p
 
@@ -231,7 +222,6 @@ def record(step) -> None:
     wp.launch(_weigh, shape, inputs=inputs, outputs=[weight])
 
   step.after_recompute.append(measure)
-  geoms = tape.struct(Geoms, geom_bodyid=m.geom_bodyid, **step.leaves("geom_pos", "geom_quat"))
-  inputs = [r, step.sites, step.leaf("site_quat"), geoms, size]
+  inputs = [r, step.sites, step.geoms, size]
   inputs += [step.sweep.tree, step.sweep.nodes, weight]
   tape.power(_range_power, shape, inputs=inputs)

@@ -1,18 +1,6 @@
-"""Sites, and what depends on them: lengths with their rates along every carried velocity."""
+"""Lengths of tendons and actuators, with their rates along every carried velocity."""
 
 import warp as wp
-
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotate
-
-
-@wp.struct
-class Sites:
-  """Where the sites are on their bodies: model fields."""
-
-  site_bodyid: wp.array[int]
-  site_pos: wp.array2d[wp.vec3]
-  site_quat: wp.array2d[wp.quat]
 
 
 @wp.struct
@@ -52,13 +40,6 @@ def further_force(metric: Slopes, world: int, i: int, h: float, v: float, a: flo
 def implicit_mass(metric: Slopes, world: int, i: int, h: float) -> float:
   """What the change of a force during the step adds to the inertia along a length."""
   return -h * (h * metric.by_length[world, i] + metric.by_velocity[world, i])
-
-
-@wp.func
-def site_arm(sites: Sites, tree: Tree, nodes: Nodes, world: int, site: int) -> wp.vec3:
-  """A site from the origin of its body, in world axes."""
-  n = tree.of_body[sites.site_bodyid[site]]
-  return rotate(nodes.xquat[world, n], sites.site_pos[world % sites.site_pos.shape[0], site])
 
 
 def make_rates(tape, *, nfield: int, count: int) -> Rates:

@@ -15,11 +15,10 @@ import warp as wp
 from mujoco_warp._src.types import SensorType
 
 from mjx_warp_ffi.mjx.warp.adjoint import outputs
+from mjx_warp_ffi.mjx.warp.adjoint.attached import Sites, site_frame
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Carried, Fields, Nodes, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.rates import Sites, site_arm
 from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
-  mul,
   point_acceleration,
   point_velocity,
   rotate,
@@ -39,7 +38,6 @@ class Cuts:
   type: wp.array[int]
   objid: wp.array[int]
   adr: wp.array[int]
-  site_quat: wp.array2d[wp.quat]
   body_rootid: wp.array[int]
   body_subtreenum: wp.array[int]
 
@@ -77,9 +75,8 @@ def _cut_kernel(sensed: bool, internal: bool, external: bool) -> wp.Kernel:
         s = cuts.objid[k]
         body = sites.site_bodyid[s]
         if body <= b and b < body + cuts.body_subtreenum[body]:
-          n = tree.of_body[body]
-          q = mul(nodes.xquat[world, n], cuts.site_quat[world % cuts.site_quat.shape[0], s])
-          arm = x - nodes.xpos[world, n] - site_arm(sites, tree, nodes, world, s)
+          n, r, q = site_frame(sites, tree, nodes, world, s)
+          arm = x - nodes.xpos[world, n] - r
           a = cuts.adr[k]
           g = rotate(q, wp.vec3(cot[world, a], cot[world, a + 1], cot[world, a + 2]))
           if cuts.type[k] == FORCE:
@@ -202,7 +199,7 @@ def record(step) -> wp.array | None:
   which = _sensed(step)
   fixed = {f: getattr(m, f"sensor_{f}") for f in ("type", "objid", "adr")}
   fixed |= {f: getattr(m, f) for f in ("body_rootid", "body_subtreenum")}
-  cuts = tape.struct(Cuts, which=step.constant(which), **fixed, **step.leaves("site_quat"))
+  cuts = tape.struct(Cuts, which=step.constant(which), **fixed)
   reports = not set(REPORTS).isdisjoint(cot)
   com = outputs.record_centres(step)[0] if reports else tape.array(1, dtype=wp.vec3)
   nodes = [sweep.tree, sweep.nodes]

@@ -6,6 +6,7 @@ A row's sums are `mass`, that of J_c^2 / M_cc, and `metric`, that of J_c^2 / H_c
 import warp as wp
 from mujoco_warp._src.types import ConeType, vec5
 
+from mjx_warp_ffi.mjx.warp.adjoint.attached import Sites
 from mjx_warp_ffi.mjx.warp.adjoint.law import (
   EQUALITY,
   FRICTION_DOF,
@@ -25,7 +26,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.law import (
 )
 from mjx_warp_ffi.mjx.warp.adjoint.metric import Diagonals
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, Nodes, State, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, Sites
+from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import point_velocity, rotation_vector, unit_at
 from mjx_warp_ffi.mjx.warp.adjoint.welds import CONNECT, WELD, ends, rotation_rate
 

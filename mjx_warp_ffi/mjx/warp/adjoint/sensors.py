@@ -111,7 +111,7 @@ def _vec4(x: wp.vec3) -> wp.vec4:
 
 
 @wp.func
-def local_frame(o: Objects, world: int, kind: int, i: int):
+def _local_frame(o: Objects, world: int, kind: int, i: int):
   """The body of an object, and its frame in that of the body."""
   body = i
   pos = wp.vec3(0.0)
@@ -134,6 +134,15 @@ def local_frame(o: Objects, world: int, kind: int, i: int):
   elif kind != _XBODY:
     body = 0
   return body, pos, quat
+
+
+@wp.func
+def object_frame(o: Objects, tree: Tree, nodes: Nodes, world: int, kind: int, i: int):
+  """The node of an object, the object from the origin of that node, and its axes."""
+  body, local, turn = _local_frame(o, world, kind, i)
+  n = tree.of_body[body]
+  q = nodes.xquat[world, n]
+  return n, rotate(q, local), mul(q, turn)
 
 
 @wp.func
@@ -160,11 +169,8 @@ def frame_power(
   world, it = wp.tid()
   k = s.which[it]
   kind = s.type[k]
-  body, local, turn = local_frame(o, world, s.objtype[k], s.objid[k])
-  n = tree.of_body[body]
-  r = rotate(nodes.xquat[world, n], local)
+  n, r, q = object_frame(o, tree, nodes, world, s.objtype[k], s.objid[k])
   x = nodes.xpos[world, n] + r
-  q = mul(nodes.xquat[world, n], turn)
   f = nodes.vel[world, n]
   v = point_velocity(f, r)
   om = wp.spatial_top(f)
@@ -179,11 +185,8 @@ def frame_power(
     x1 = wp.vec3(0.0)
     q1 = wp.quat(1.0, 0.0, 0.0, 0.0)
     if s.refid[k] >= 0:
-      body1, local1, turn1 = local_frame(o, world, s.reftype[k], s.refid[k])
-      n1 = tree.of_body[body1]
-      r1 = rotate(nodes.xquat[world, n1], local1)
+      n1, r1, q1 = object_frame(o, tree, nodes, world, s.reftype[k], s.refid[k])
       x1 = nodes.xpos[world, n1] + r1
-      q1 = mul(nodes.xquat[world, n1], turn1)
       f1 = nodes.vel[world, n1]
       v = v - point_velocity(f1, r1) - wp.cross(wp.spatial_top(f1), x - x1)
       om = om - wp.spatial_top(f1)
@@ -214,16 +217,14 @@ def acceleration_power(
   world, it = wp.tid()
   k = s.which[it]
   kind = s.type[k]
-  body, local, turn = local_frame(o, world, s.objtype[k], s.objid[k])
-  n = tree.of_body[body]
-  r = rotate(nodes.xquat[world, n], local)
+  n, r, q = object_frame(o, tree, nodes, world, s.objtype[k], s.objid[k])
   fa = nodes.acc[world, n]
   y = _vec4(wp.spatial_top(fa))
   if kind != FRAMEANGACC:
     a = point_acceleration(fa, wp.spatial_top(nodes.vel[world, n]), r)
     a = a - s.gravity[world % s.gravity.shape[0]]
     if kind == ACCELEROMETER:
-      a = unrotate(mul(nodes.xquat[world, n], turn), a)
+      a = unrotate(q, a)
     y = _vec4(a)
   power[world, it] = weigh(s, world, k, y, cot)
 

@@ -18,6 +18,7 @@ from mujoco_warp._src.types import DisableBit
 from mjx_warp_ffi.mjx.warp.adjoint import (
   actuators,
   adhesion,
+  attached,
   axes,
   cameras,
   contact_outputs,
@@ -35,7 +36,6 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   nodes,
   outputs,
   projection,
-  rates,
   rescale,
   rows,
   sensor_rules,
@@ -270,9 +270,7 @@ class StageAdjoint:
 
   def _make_structs(self) -> None:
     """What several parts of the power read."""
-    tape = self.tape
-    names = ("site_pos", "site_quat")
-    self.sites = tape.struct(rates.Sites, site_bodyid=self.m.site_bodyid, **self.leaves(*names))
+    self.sites, self.geoms = attached.make_sites(self), attached.make_geoms(self)
     self.inertia = smooth.make_inertia(self)
     self.contacts = self.collector = None
     if self.needs.rows:

@@ -11,15 +11,14 @@ import warp as wp
 from mujoco_warp._src.types import DisableBit
 
 from mjx_warp_ffi.mjx.warp.adjoint import wraps
+from mjx_warp_ffi.mjx.warp.adjoint.attached import Sites, site_arm
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Carried, Fields, Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import (
   Rates,
-  Sites,
   Slopes,
   further_force,
   make_rates,
   not_positive,
-  site_arm,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected, on_tendon
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (

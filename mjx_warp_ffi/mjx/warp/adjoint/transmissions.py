@@ -13,6 +13,7 @@ import warp as wp
 from mujoco_warp._src.types import TrnType
 
 from mjx_warp_ffi.mjx.warp.adjoint import adhesion
+from mjx_warp_ffi.mjx.warp.adjoint.attached import Sites, site_arm, site_frame
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import (
   BALL,
   FREE,
@@ -22,7 +23,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.nodes import (
   Topology,
   Tree,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, Sites, make_rates, site_arm
+from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, make_rates
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
   mul,
@@ -125,20 +126,16 @@ def _site_wrenches(
   """The length and the wrenches of a transmission to a site, in the axes of its reference."""
   s0 = t.trnid[i][0]
   s1 = t.trnid[i][1]
-  n0 = tree.of_body[sites.site_bodyid[s0]]
-  row = world % sites.site_quat.shape[0]
-  q0 = mul(nodes.xquat[world, n0], sites.site_quat[row, s0])
+  n0, r0, q0 = site_frame(sites, tree, nodes, world, s0)
   length = wp.float32(0.0)
   force = wp.spatial_top(gear)
   torque = wp.spatial_bottom(gear)
   q = q0
   sign = wp.float32(0.0)
   if s1 >= 0:
-    n1 = tree.of_body[sites.site_bodyid[s1]]
-    q = mul(nodes.xquat[world, n1], sites.site_quat[row, s1])
-    r0 = nodes.xpos[world, n0] + site_arm(sites, tree, nodes, world, s0)
-    r1 = nodes.xpos[world, n1] + site_arm(sites, tree, nodes, world, s1)
-    length = wp.dot(unrotate(q, r0 - r1), force)
+    n1, r1, q1 = site_frame(sites, tree, nodes, world, s1)
+    q = q1
+    length = wp.dot(unrotate(q, nodes.xpos[world, n0] + r0 - (nodes.xpos[world, n1] + r1)), force)
     length = length + wp.dot(rotation_vector(mul(conj(q), q0)), torque)
     sign = -1.0
   wrench = wp.spatial_vector(rotate(q, force), rotate(q, torque))
@@ -153,11 +150,10 @@ def _crank_wrenches(
   s0 = t.trnid[i][0]
   s1 = t.trnid[i][1]
   n0 = tree.of_body[sites.site_bodyid[s0]]
-  n1 = tree.of_body[sites.site_bodyid[s1]]
-  q1 = mul(nodes.xquat[world, n1], sites.site_quat[world % sites.site_quat.shape[0], s1])
+  n1, r1, q1 = site_frame(sites, tree, nodes, world, s1)
   axis = rotate(q1, wp.vec3(0.0, 0.0, 1.0))
   vec = nodes.xpos[world, n0] + site_arm(sites, tree, nodes, world, s0)
-  vec = vec - nodes.xpos[world, n1] - site_arm(sites, tree, nodes, world, s1)
+  vec = vec - nodes.xpos[world, n1] - r1
   rod = t.actuator_cranklength[world % t.actuator_cranklength.shape[0], i]
   av = wp.dot(vec, axis)
   det = av * av + rod * rod - wp.dot(vec, vec)

@@ -9,9 +9,9 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src.types import vec12
 
+from mjx_warp_ffi.mjx.warp.adjoint.attached import Sites, site_frame
 from mjx_warp_ffi.mjx.warp.adjoint.law import EQUALITY, TIE, Equalities, Rows, row_law, stiffness
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.rates import Sites
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
   imag,
@@ -58,8 +58,7 @@ def ends(
   q = nodes.xquat[world, n]
   arm = wp.vec3(0.0)
   if equalities.eq_objtype[e] == SITE:
-    arm = rotate(q, sites.site_pos[world % sites.site_pos.shape[0], o])
-    q = mul(q, sites.site_quat[world % sites.site_quat.shape[0], o])
+    n, arm, q = site_frame(sites, tree, nodes, world, o)
   else:
     if (k == 0) == weld:  # a weld has the anchor of its second body first
       arm = _arm(q, data, 3)

@@ -12,9 +12,10 @@ import warp as wp
 from mujoco_warp._src import util_misc
 from mujoco_warp._src.types import WrapType, mat43
 
+from mjx_warp_ffi.mjx.warp.adjoint.attached import Geoms, Sites, geom_frame, site_arm
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Carried, Nodes, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, Sites, site_arm
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import mul, point_velocity, rotate, unrotate
+from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import point_velocity, rotate, unrotate
 
 SPHERE = int(WrapType.SPHERE)
 
@@ -31,9 +32,6 @@ class Wraps:
   scale: wp.array[float]
   start: wp.array2d[float]  # see `find_inside`
   first: int  # where their rates stand, after those of the straight pieces
-  geom_bodyid: wp.array[int]
-  geom_pos: wp.array2d[wp.vec3]
-  geom_quat: wp.array2d[wp.quat]
   geom_size: wp.array2d[wp.vec3]
 
 
@@ -137,22 +135,27 @@ def _side(tree: Tree, nodes: Nodes, sites: Sites, wraps: Wraps, world: int, i: i
 
 
 @wp.func
-def _pose(tree: Tree, nodes: Nodes, wraps: Wraps, world: int, i: int):
+def _pose(tree: Tree, nodes: Nodes, geoms: Geoms, wraps: Wraps, world: int, i: int):
   """The pose and the radius of the geom of a piece."""
   g = wraps.geom[i]
-  n = tree.of_body[wraps.geom_bodyid[g]]
-  q = nodes.xquat[world, n]
-  x = nodes.xpos[world, n] + rotate(q, wraps.geom_pos[world % wraps.geom_pos.shape[0], g])
-  q = mul(q, wraps.geom_quat[world % wraps.geom_quat.shape[0], g])
-  return x, q, wraps.geom_size[world % wraps.geom_size.shape[0], g][0]
+  n, arm, q = geom_frame(geoms, tree, nodes, world, g)
+  return nodes.xpos[world, n] + arm, q, wraps.geom_size[world % wraps.geom_size.shape[0], g][0]
 
 
 @wp.func
 def _around(
-  tree: Tree, nodes: Nodes, sites: Sites, wraps: Wraps, world: int, i: int, x0: wp.vec3, x1: wp.vec3
+  tree: Tree,
+  nodes: Nodes,
+  sites: Sites,
+  geoms: Geoms,
+  wraps: Wraps,
+  world: int,
+  i: int,
+  x0: wp.vec3,
+  x1: wp.vec3,
 ):
   """The arc of a piece, -1 without one, and where the tendon meets the geom and leaves it."""
-  x, q, radius = _pose(tree, nodes, wraps, world, i)
+  x, q, radius = _pose(tree, nodes, geoms, wraps, world, i)
   side = _side(tree, nodes, sites, wraps, world, i)
   if wraps.side[i] >= 0:
     side = unrotate(q, side - x)
@@ -164,7 +167,14 @@ def _around(
 
 
 @wp.kernel(enable_backward=False)
-def find_inside(tree: Tree, nodes: Nodes, sites: Sites, wraps: Wraps, start: wp.array2d[float]):
+def find_inside(
+  tree: Tree,
+  nodes: Nodes,
+  sites: Sites,
+  geoms: Geoms,
+  wraps: Wraps,
+  start: wp.array2d[float],
+):
   """The angle of the point that a tendon inside a geom touches, 100 for one outside."""
   world, i = wp.tid()
   s0 = wraps.site0[i]
@@ -173,7 +183,7 @@ def find_inside(tree: Tree, nodes: Nodes, sites: Sites, wraps: Wraps, start: wp.
   x0 = x0 + site_arm(sites, tree, nodes, world, s0)
   x1 = nodes.xpos[world, tree.of_body[sites.site_bodyid[s1]]]
   x1 = x1 + site_arm(sites, tree, nodes, world, s1)
-  x, q, radius = _pose(tree, nodes, wraps, world, i)
+  x, q, radius = _pose(tree, nodes, geoms, wraps, world, i)
   side = _side(tree, nodes, sites, wraps, world, i)
   out = wp.float32(100.0)
   if wraps.side[i] >= 0:
@@ -215,19 +225,19 @@ def wrap_kernel(nfield: int) -> wp.Kernel:
   """
 
   @wp.kernel(module="unique")
-  def wrapped(tree: Tree, nodes: Nodes, sites: Sites, wraps: Wraps, out: Rates):
+  def wrapped(tree: Tree, nodes: Nodes, sites: Sites, geoms: Geoms, wraps: Wraps, out: Rates):
     world, it = wp.tid()
     i = wraps.first + it
     s0 = wraps.site0[it]
     s1 = wraps.site1[it]
     n0 = tree.of_body[sites.site_bodyid[s0]]
     n1 = tree.of_body[sites.site_bodyid[s1]]
-    ng = tree.of_body[wraps.geom_bodyid[wraps.geom[it]]]
+    ng = tree.of_body[geoms.geom_bodyid[wraps.geom[it]]]
     r0 = site_arm(sites, tree, nodes, world, s0)
     r1 = site_arm(sites, tree, nodes, world, s1)
     x0 = nodes.xpos[world, n0] + r0
     x1 = nodes.xpos[world, n1] + r1
-    arc, p0, p1 = _around(tree, nodes, sites, wraps, world, it, x0, x1)
+    arc, p0, p1 = _around(tree, nodes, sites, geoms, wraps, world, it, x0, x1)
     if (
       arc < 0.0 or wraps.start[world, it] > 500.0
     ):  # straight: as if it met the geom at the second site and stayed there
@@ -276,10 +286,9 @@ def record(step, over: Carried, *, pieces: Rates, first: int) -> None:
     **{k: step.constant(x) for k, x in arrays.items()},
     first=first,
     start=start,
-    geom_bodyid=m.geom_bodyid,
-    **step.leaves("geom_pos", "geom_quat", "geom_size"),
+    geom_size=step.leaf("geom_size"),
   )
-  inputs = [step.sweep.tree, over.nodes, step.sites, wraps]
+  inputs = [step.sweep.tree, over.nodes, step.sites, step.geoms, wraps]
   tape.call(forward=lambda: wp.launch(find_inside, dim, inputs=inputs, outputs=[start]))
   kernel = wrap_kernel(over.count)
   tape.launch(kernel, dim, inputs=[*inputs, pieces], outputs=[])

@@ -10,6 +10,7 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src.types import TrnType
 
+from mjx_warp_ffi.mjx.warp.adjoint.contact_pool import Contacts, arms_of, bodies_of
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Carried, Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import point_velocity
@@ -17,35 +18,28 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import point_velocity
 
 @wp.struct
 class Pads:
-  """The actuators of bodies, and the contact pool."""
+  """The actuators of bodies."""
 
   which: wp.array[int]
   body: wp.array[int]  # of each
-  nacon: wp.array[int]
-  world: wp.array[int]
-  geom: wp.array[wp.vec2i]
-  geom_bodyid: wp.array[int]
-  pos: wp.array[wp.vec3]
-  frame: wp.array[wp.mat33]
 
 
 @wp.func
-def _touches(pads: Pads, c: int, k: int) -> bool:
+def _touches(pads: Pads, contacts: Contacts, c: int, k: int) -> bool:
   """Whether a contact is one of the body of the k-th actuator."""
-  b0 = pads.geom_bodyid[pads.geom[c][0]]
-  b1 = pads.geom_bodyid[pads.geom[c][1]]
+  b0, b1 = bodies_of(contacts, c)
   return b0 == pads.body[k] or b1 == pads.body[k]
 
 
 @wp.kernel(enable_backward=False)
-def _count(pads: Pads, count: wp.array2d[int]):
+def _count(pads: Pads, contacts: Contacts, count: wp.array2d[int]):
   """The number of contacts of each, a thread per contact of the pool."""
   c = wp.tid()
-  if c >= pads.nacon[0]:
+  if c >= contacts.nacon[0]:
     return
   for k in range(pads.which.shape[0]):
-    if _touches(pads, c, k):
-      wp.atomic_add(count, pads.world[c], k, 1)
+    if _touches(pads, contacts, c, k):
+      wp.atomic_add(count, contacts.world[c], k, 1)
 
 
 @wp.func
@@ -61,21 +55,25 @@ def body_kernel(nfield: int) -> wp.Kernel:
   """Adds up the rates of the contacts, a thread per contact of the pool and actuator."""
 
   @wp.kernel(module="unique")
-  def body_transmission(pads: Pads, count: wp.array2d[int], tree: Tree, nodes: Nodes, out: Rates):
+  def body_transmission(
+    pads: Pads,
+    contacts: Contacts,
+    count: wp.array2d[int],
+    tree: Tree,
+    nodes: Nodes,
+    out: Rates,
+  ):
     c, k = wp.tid()
-    if c >= pads.nacon[0]:
+    if c >= contacts.nacon[0]:
       return
-    if not _touches(pads, c, k):
+    if not _touches(pads, contacts, c, k):
       return
-    world = pads.world[c]
+    world = contacts.world[c]
     i = pads.which[k]
     share = -1.0 / float(count[world, k])
-    n0 = tree.of_body[pads.geom_bodyid[pads.geom[c][0]]]
-    n1 = tree.of_body[pads.geom_bodyid[pads.geom[c][1]]]
-    frame = pads.frame[c]
+    n0, n1, r0, r1 = arms_of(contacts, tree, nodes, c)
+    frame = contacts.frame[c]
     normal = wp.vec3(frame[0, 0], frame[0, 1], frame[0, 2])
-    r0 = pads.pos[c] - nodes.xpos[world, n0]
-    r1 = pads.pos[c] - nodes.xpos[world, n1]
     v = _normal_rate(nodes.vel[world, n0], nodes.vel[world, n1], r0, r1, normal)
     wp.atomic_add(out.velocity, world, i, share * v)
     for f in range(wp.static(nfield)):
@@ -92,28 +90,19 @@ def any_body(m) -> bool:
 
 def record(step, over: Carried, *, rates: Rates) -> None:
   """Records the transmissions to bodies of a `StageAdjoint`, whose rates are zero before."""
-  tape, m, d = step.tape, step.m, step.d
+  tape, m, naconmax = step.tape, step.m, step.d.naconmax
   if step.contacts is None:
     return
+  contacts = step.contacts.struct
   which = np.flatnonzero(m.actuator_trntype.numpy() == int(TrnType.BODY))
-  _, pos, frame = step.contacts.arrays
-  pads = tape.struct(
-    Pads,
-    which=step.constant(which),
-    body=step.constant(m.actuator_trnid.numpy()[which, 0]),
-    nacon=d.nacon,
-    world=d.contact.worldid,
-    geom=d.contact.geom,
-    geom_bodyid=m.geom_bodyid,
-    pos=pos,
-    frame=frame,
-  )
+  body = m.actuator_trnid.numpy()[which, 0]
+  pads = tape.struct(Pads, which=step.constant(which), body=step.constant(body))
   count = wp.zeros((tape.nworld, len(which)), dtype=int, device=tape.device)
 
   def find() -> None:
     count.zero_()
-    wp.launch(_count, d.naconmax, inputs=[pads], outputs=[count])
+    wp.launch(_count, naconmax, inputs=[pads, contacts], outputs=[count])
 
   tape.call(forward=find)
-  inputs = [pads, count, step.sweep.tree, over.nodes, rates]
-  tape.launch(body_kernel(over.count), (d.naconmax, len(which)), inputs=inputs, outputs=[])
+  inputs = [pads, contacts, count, step.sweep.tree, over.nodes, rates]
+  tape.launch(body_kernel(over.count), (naconmax, len(which)), inputs=inputs, outputs=[])

@@ -12,7 +12,8 @@ import warp as wp
 from mujoco_warp._src.types import ConeType, SensorType
 
 from mjx_warp_ffi.mjx.warp.adjoint import contact_seeds, contact_sensors
-from mjx_warp_ffi.mjx.warp.adjoint.contacts import CONSTRAINT, Contacts, relative
+from mjx_warp_ffi.mjx.warp.adjoint.contact_pool import Contacts, arms_of, bodies_of, relative
+from mjx_warp_ffi.mjx.warp.adjoint.contacts import CONSTRAINT
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
 
 TOUCH = int(SensorType.TOUCH)
@@ -46,12 +47,9 @@ def _virtual_kernel(cut: bool) -> wp.Kernel:
     w = seed[c]
     if wp.static(cut):
       world = contacts.world[c]
-      b0 = contacts.geom_bodyid[contacts.geom[c][0]]
-      b1 = contacts.geom_bodyid[contacts.geom[c][1]]
-      r0 = contacts.pos[c] - nodes.xpos[world, tree.of_body[b0]]
-      r1 = contacts.pos[c] - nodes.xpos[world, tree.of_body[b1]]
-      frame = contacts.frame[c]
-      w = w + relative(of_forces[world, b0], of_forces[world, b1], r0, r1, frame)
+      b0, b1 = bodies_of(contacts, c)
+      _n0, _n1, r0, r1 = arms_of(contacts, tree, nodes, c)
+      w = w + relative(of_forces[world, b0], of_forces[world, b1], r0, r1, contacts.frame[c])
     out[c] = w
 
   return contact_virtual
@@ -72,10 +70,7 @@ def _velocity_power(
   if (contacts.type[c] & CONSTRAINT) == 0:
     return
   world = contacts.world[c]
-  n0 = tree.of_body[contacts.geom_bodyid[contacts.geom[c][0]]]
-  n1 = tree.of_body[contacts.geom_bodyid[contacts.geom[c][1]]]
-  r0 = contacts.pos[c] - nodes.xpos[world, n0]
-  r1 = contacts.pos[c] - nodes.xpos[world, n1]
+  n0, n1, r0, r1 = arms_of(contacts, tree, nodes, c)
   v = relative(nodes.vel[world, n0], nodes.vel[world, n1], r0, r1, contacts.frame[c])
   power[c] = wp.dot(seed[c], v)
 

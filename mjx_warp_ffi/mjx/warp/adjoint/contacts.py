@@ -12,55 +12,13 @@ from mujoco_warp._src.constraint import _contact_kbimp
 from mujoco_warp._src.types import ConeType, ConstraintState, ContactType, vec5
 
 from mjx_warp_ffi.mjx.warp.adjoint import materials, rescale
+from mjx_warp_ffi.mjx.warp.adjoint.contact_pool import Contacts, arms_of, bodies_of, relative
 from mjx_warp_ffi.mjx.warp.adjoint.law import QUADRATIC, TOUCH, Rows, row_law, soft_law, stiffness
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import geom_pose
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import point_velocity
 
 CONE = int(ConstraintState.CONE)
 CONSTRAINT = int(ContactType.CONSTRAINT)
-
-
-@wp.struct
-class Contacts:
-  """The contact pool, and where the contacts are as functions of the geoms' poses."""
-
-  nacon: wp.array[int]
-  world: wp.array[int]
-  type: wp.array[int]
-  geom: wp.array[wp.vec2i]
-  dim: wp.array[int]
-  row: wp.array2d[int]
-  margin: wp.array[float]
-  geom_bodyid: wp.array[int]
-  body_invweight0: wp.array2d[wp.vec2]
-  impratio_invsqrt: wp.array[float]
-  width: float  # of smoothed contacts, which their margins have besides, else 0
-  looseness: float  # of their friction, else 1
-  found: wp.array[float]  # the distance as the collision found it, which decides
-  dist: wp.array[float]
-  pos: wp.array[wp.vec3]
-  frame: wp.array[wp.mat33]
-  friction: wp.array[vec5]
-  solref: wp.array[wp.vec2]
-  solreffriction: wp.array[wp.vec2]
-  solimp: wp.array[vec5]
-  mass: wp.array[float]  # see `law.Rows`
-  metric: wp.array[float]
-
-
-@wp.func
-def relative(
-  f0: wp.spatial_vector,
-  f1: wp.spatial_vector,
-  r0: wp.vec3,
-  r1: wp.vec3,
-  frame: wp.mat33,
-) -> wp.spatial_vector:
-  """The velocity of body 1 against body 0 at the contact, in its frame: linear, then angular."""
-  lin = point_velocity(f1, r1) - point_velocity(f0, r0)
-  ang = wp.spatial_top(f1) - wp.spatial_top(f0)
-  return wp.spatial_vector(frame @ lin, frame @ ang)
 
 
 @wp.func
@@ -202,13 +160,7 @@ def contact_kernel(elliptic: bool, a: int, *, given: bool = False, soft: bool = 
     if contacts.found[c] >= contacts.margin[c]:
       return
     world = contacts.world[c]
-    b0 = contacts.geom_bodyid[contacts.geom[c][0]]
-    b1 = contacts.geom_bodyid[contacts.geom[c][1]]
-    n0 = tree.of_body[b0]
-    n1 = tree.of_body[b1]
-    point = contacts.pos[c]
-    r0 = point - nodes.xpos[world, n0]
-    r1 = point - nodes.xpos[world, n1]
+    n0, n1, r0, r1 = arms_of(contacts, tree, nodes, c)
     frame = contacts.frame[c]
     v = relative(nodes.vel[world, n0], nodes.vel[world, n1], r0, r1, frame)
     fa0 = nodes.fields[wp.static(a), world, n0]
@@ -218,6 +170,7 @@ def contact_kernel(elliptic: bool, a: int, *, given: bool = False, soft: bool = 
       w = motion[c]
     else:
       w = relative(nodes.fields[0, world, n0], nodes.fields[0, world, n1], r0, r1, frame)
+    b0, b1 = bodies_of(contacts, c)
     row = world % contacts.body_invweight0.shape[0]
     weight = contacts.body_invweight0[row, b0][0] + contacts.body_invweight0[row, b1][0]
     gap = contacts.dist[c] - contacts.margin[c]
@@ -245,7 +198,6 @@ class Recorded:
   Attributes:
     struct: the contacts.
     arrays: their distances, points and frames, which have gradients.
-    friction: their friction.
     sums: see `law.Rows`.
   """
 
@@ -274,7 +226,7 @@ class Recorded:
     tape.call(forward=lambda: geometry.forward(d.geom_xpos, d.geom_xmat), backward=backward)
     contact = d.contact
     made = materials.record(step)
-    self.friction, self.sums = made["friction"], rescale.make_contact_sums(step)
+    self.sums = rescale.make_contact_sums(step)
     self.struct = tape.struct(
       Contacts,
       nacon=d.nacon,

@@ -4,9 +4,10 @@ A row's sums are `mass`, that of J_c^2 / M_cc, and `metric`, that of J_c^2 / H_c
 """
 
 import warp as wp
-from mujoco_warp._src.types import ConeType, vec5
+from mujoco_warp._src.types import ConeType
 
 from mjx_warp_ffi.mjx.warp.adjoint.attached import Sites
+from mjx_warp_ffi.mjx.warp.adjoint.contact_pool import Contacts, arms_of
 from mjx_warp_ffi.mjx.warp.adjoint.law import (
   EQUALITY,
   FRICTION_DOF,
@@ -192,25 +193,10 @@ def tied_rows(
   rows.metric[world, r] = metric
 
 
-@wp.struct
-class Points:
-  """The contact pool."""
-
-  elliptic: bool
-  nacon: wp.array[int]
-  world: wp.array[int]
-  geom: wp.array[wp.vec2i]
-  dim: wp.array[int]
-  row: wp.array2d[int]
-  geom_bodyid: wp.array[int]
-  pos: wp.array[wp.vec3]
-  frame: wp.array[wp.mat33]
-  friction: wp.array[vec5]
-
-
 @wp.kernel(module="unique")
 def contact_rows(
-  points: Points,
+  contacts: Contacts,
+  elliptic: bool,
   tree: Tree,
   nodes: Nodes,
   diagonals: Diagonals,
@@ -218,31 +204,27 @@ def contact_rows(
   metric_out: wp.array[float],
 ):
   """The first row of each contact, which all of its rows take; a thread per contact."""
-  i = wp.tid()
-  if i >= points.nacon[0]:
+  c = wp.tid()
+  if c >= contacts.nacon[0]:
     return
-  if points.row[i, 0] < 0:
+  if contacts.row[c, 0] < 0:
     return
-  world = points.world[i]
-  n0 = tree.of_body[points.geom_bodyid[points.geom[i][0]]]
-  n1 = tree.of_body[points.geom_bodyid[points.geom[i][1]]]
-  pos = points.pos[i]
-  r0 = pos - nodes.xpos[world, n0]
-  r1 = pos - nodes.xpos[world, n1]
-  frame = points.frame[i]
+  world = contacts.world[c]
+  n0, n1, r0, r1 = arms_of(contacts, tree, nodes, c)
+  frame = contacts.frame[c]
   along = wp.vec3(frame[0, 0], frame[0, 1], frame[0, 2])
-  if not points.elliptic and points.dim[i] > 1:
-    along = along + points.friction[i][0] * wp.vec3(frame[1, 0], frame[1, 1], frame[1, 2])
+  if not elliptic and contacts.dim[c] > 1:
+    along = along + contacts.friction[c][0] * wp.vec3(frame[1, 0], frame[1, 1], frame[1, 2])
   mass = wp.float32(0.0)
   metric = wp.float32(0.0)
-  for c in range(diagonals.mass.shape[1]):
-    v0 = point_velocity(nodes.fields[c, world, n0], r0)
-    v1 = point_velocity(nodes.fields[c, world, n1], r1)
+  for i in range(diagonals.mass.shape[1]):
+    v0 = point_velocity(nodes.fields[i, world, n0], r0)
+    v1 = point_velocity(nodes.fields[i, world, n1], r1)
     x = wp.dot(along, v1 - v0)
-    mass += x * x / diagonals.mass[world, c]
-    metric += x * x / diagonals.metric[world, c]
-  mass_out[i] = mass
-  metric_out[i] = metric
+    mass += x * x / diagonals.mass[world, i]
+    metric += x * x / diagonals.metric[world, i]
+  mass_out[c] = mass
+  metric_out[c] = metric
 
 
 def record(step, rows: Rows, *, equalities: Equalities) -> None:
@@ -273,21 +255,8 @@ def record_contacts(step) -> None:
   """Records the sums of the contacts of a `StageAdjoint`."""
   if not step.discrete:
     return
-  m, d, recorded = step.m, step.d, step.contacts
-  contact, (_, pos, frame) = d.contact, recorded.arrays
-  points = step.tape.struct(
-    Points,
-    elliptic=m.opt.cone == ConeType.ELLIPTIC,
-    nacon=d.nacon,
-    world=contact.worldid,
-    geom=contact.geom,
-    dim=contact.dim,
-    row=contact.efc_address,
-    geom_bodyid=m.geom_bodyid,
-    pos=pos,
-    frame=frame,
-    friction=recorded.friction,
-  )
-  inputs = [points, step.sweep.tree, step.metric.unit.nodes, step.metric.diagonals]
+  recorded, elliptic = step.contacts, step.m.opt.cone == ConeType.ELLIPTIC
+  inputs = [recorded.struct, elliptic, step.sweep.tree]
+  inputs += [step.metric.unit.nodes, step.metric.diagonals]
   outputs = [recorded.sums["mass"], recorded.sums["metric"]]
-  step.tape.launch(contact_rows, d.naconmax, inputs=inputs, outputs=outputs)
+  step.tape.launch(contact_rows, step.d.naconmax, inputs=inputs, outputs=outputs)

@@ -1,10 +1,11 @@
 """What a call costs: this package's `jax_callable` beside Warp's, in one process.
 
 The body launches one kernel on the first array; the other arguments only pass by. The time is that
-of a jitted `lax.scan` over the call, less that of a scan without it, a call.
+of a jitted `lax.scan` over the call, less that of a scan without it, a call. Nobody's call takes
+less than one of a target whose handler does nothing, nor, where the body runs each time, less than
+that and the body; both are in the table, too.
 
-With --alone it is the time of a jitted call on its own until its results are there, beside that of
-a target whose handler does nothing, and of one that only runs the body: nobody's call is shorter.
+With --alone it is the time of a jitted call on its own until its results are there.
 
   python benchmarks/ffi_overhead.py --device cpu
   python benchmarks/ffi_overhead.py --device cuda --arguments 4 64 512
@@ -48,13 +49,13 @@ def make_body(count):
   return body
 
 
-def seconds(function, *args, budget=3.0):
+def seconds(function, args, budget):
   """Returns the shortest time of a run among as many as the budget of seconds allows."""
-  jax.block_until_ready(function(*args))
+  jax.block_until_ready(function(args))
   best, end = float("inf"), time.perf_counter() + budget
   while time.perf_counter() < end:
     start = time.perf_counter()
-    jax.block_until_ready(function(*args))
+    jax.block_until_ready(function(args))
     best = min(best, time.perf_counter() - start)
   return best
 
@@ -66,22 +67,28 @@ def scan(step, length):
   )
 
 
-def call_cost(make, count, *, mode, device, length):
-  """Returns microseconds a call, None if the mode is refused."""
-  half = count // 2
-  carry = tuple(jax.device_put(jnp.zeros(8), device) for _ in range(half))
-  call = make(make_body(count), num_outputs=half, graph_mode=mode)
+def call_cost(call, count, *, device, options):
+  """Returns microseconds of a call of `count` arguments in a scan."""
+  carry = tuple(jax.device_put(jnp.zeros(8), device) for _ in range(count // 2))
+  with_call = seconds(scan(call, options.length), carry, options.seconds)
+  plain = scan(lambda *c: tuple(x + 1 for x in c), options.length)
+  return 1e6 * (with_call - seconds(plain, carry, options.seconds)) / options.length
+
+
+def callable_cost(make, count, *, mode, device, options):
+  """Returns microseconds of a call of a callable, None if the mode is refused."""
+  call = make(make_body(count), num_outputs=count // 2, graph_mode=mode)
   try:
-    with_call = seconds(scan(call, length), carry)
+    cost = call_cost(call, count, device=device, options=options)
   except jax.errors.JaxRuntimeError:
     return None
+  carry = tuple(jax.device_put(jnp.zeros(8), device) for _ in range(count // 2))
   (first, *_) = scan(call, 3)(carry)
   np.testing.assert_array_equal(first, np.full(8, 3, np.float32))
-  without = seconds(scan(lambda *c: tuple(x + 1 for x in c), length), carry)
-  return 1e6 * (with_call - without) / length
+  return cost
 
 
-def bare_costs(count, device):
+def bare_costs(count, device, budget):
   """Returns microseconds of the Python body alone, and of a replay of its graph."""
   warp_device = wp.device_from_jax(device)
   arrays = [wp.zeros(8, dtype=float, device=warp_device) for _ in range(count)]
@@ -97,13 +104,13 @@ def bare_costs(count, device):
     with wp.ScopedCapture() as capture:
       body(*arrays)
     parts = (lambda: body(*arrays)), (lambda: wp.capture_launch(capture.graph))
-    return [1e4 * seconds(repeated, part) for part in parts]
+    return [1e4 * seconds(repeated, part, budget) for part in parts]
 
 
 @functools.cache
 def least_target(count, runs_body):
   """Registers a target with the least handler that Python can have; returns its name."""
-  arrays = [wp.zeros(8, dtype=float, device="cpu") for _ in range(count)]
+  arrays = [wp.zeros(8, dtype=float, device="cpu") for _ in range(count)] if runs_body else []
   body = make_body(count)
 
   def handler(address):
@@ -116,7 +123,8 @@ def least_target(count, runs_body):
   function = xla_ffi.Handler(handler)
   name = f"ffi_overhead_{count}_{runs_body}"
   address = ctypes.cast(function, ctypes.c_void_p).value
-  jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform="cpu")
+  for platform in ("cpu",) if runs_body else ("cpu", "CUDA"):
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform=platform)
   return name, function  # which must live as long as the target
 
 
@@ -164,6 +172,7 @@ def main():
   parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
   parser.add_argument("--arguments", type=int, nargs="+", default=[4, 64, 512])
   parser.add_argument("--length", type=int, default=100, help="calls in a scan")
+  parser.add_argument("--seconds", type=float, default=3.0, help="for each time")
   parser.add_argument("--alone", action="store_true", help="time calls outside of a scan")
   options = parser.parse_args()
   device = jax.local_devices(backend=options.device)[0]
@@ -179,12 +188,12 @@ def main():
     for count in options.arguments:
       # Warp's jax_callable compares the mode by identity, so it gets its own enumeration.
       costs = {
-        name: call_cost(
+        name: callable_cost(
           make,
           count,
           mode=wp.JaxCallableGraphMode(int(mode)) if name == "warp" else mode,
           device=device,
-          length=options.length,
+          options=options,
         )
         for name, make in PEERS.items()
       }
@@ -192,8 +201,12 @@ def main():
       ratio = f"{mine / other:.2f}" if mine and other else ""
       shown = "refused" if other is None else f"{other:.1f}"
       print(f"| {mode.name} | {count} | {mine:.1f} | {shown} | {ratio} |", flush=True)
-  body, replay = bare_costs(options.arguments[0], device)
-  print(f"the Python body alone: {body:.1f} us; a bare replay of its graph: {replay:.1f} us")
+  for count in options.arguments:
+    empty = call_cost(least_call(count, False), count, device=device, options=options)
+    body, replay = bare_costs(count, device, options.seconds)
+    print(f"| an empty handler | {count} | {empty:.1f} | | |")
+    print(f"| the Python body alone | {count} | {body:.1f} | | |")
+    print(f"| a bare replay of its graph | {count} | {replay:.1f} | | |", flush=True)
 
 
 if __name__ == "__main__":

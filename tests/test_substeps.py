@@ -18,6 +18,11 @@ def load(name):
 
 
 def assert_same_data(got, expected):
+  if jax.default_backend() == "gpu":  # where constraint rows have no order
+    got, expected = (
+      d.replace(contact=d.contact.replace(efc_address=jnp.minimum(d.contact.efc_address, 0)))
+      for d in (got, expected)
+    )
   for (path, x), y in zip(jax.tree.leaves_with_path(got), jax.tree.leaves(expected), strict=True):
     assert_same(x, y, jax.tree_util.keystr(path))
 

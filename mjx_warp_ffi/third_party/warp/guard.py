@@ -42,11 +42,36 @@ class _Shared:
         lock.changed.notify_all()
 
 
+class _Exclusive:
+  """Holds a lock alone."""
+
+  def __init__(self, lock: "SharedLock"):
+    self._lock = lock
+
+  def __enter__(self) -> None:
+    lock = self._lock
+    with lock.changed:
+      lock.writers_waiting += 1
+      while lock.writing or lock.readers:
+        lock.changed.wait()
+      lock.writers_waiting -= 1
+      lock.writing = True
+
+  def __exit__(self, *exception: object) -> None:
+    lock = self._lock
+    with lock.changed:
+      lock.writing = False
+      lock.changed.notify_all()
+
+
 class SharedLock:
   """A lock for many readers or one writer; a waiting writer goes before new readers.
 
+  Its contexts are objects, not generators: those would take longer than all else in a call.
+
   Attributes:
     shared: A context that holds the lock with other readers; any number may be in it.
+    exclusive: A context that holds the lock alone.
   """
 
   def __init__(self):
@@ -56,22 +81,7 @@ class SharedLock:
     self.writers_waiting = 0
     self.writing = False
     self.shared = _Shared(self)
-
-  @contextlib.contextmanager
-  def exclusive(self) -> Iterator[None]:
-    """Holds the lock alone."""
-    with self.changed:
-      self.writers_waiting += 1
-      while self.writing or self.readers:
-        self.changed.wait()
-      self.writers_waiting -= 1
-      self.writing = True
-    try:
-      yield
-    finally:
-      with self.changed:
-        self.writing = False
-        self.changed.notify_all()
+    self.exclusive = _Exclusive(self)
 
 
 class _Launching:
@@ -98,7 +108,7 @@ class _OnCpu:
     # Asked only now: a moment ago it may have been the CPU for a body that is alone.
     if not runtime.default_device().is_cpu:
       _launching.__exit__()
-      self._scope = _alone(self._device, 0, waits=self._waits)
+      self._scope = _Alone(self._device, 0, waits=self._waits)
       self._scope.__enter__()
 
   def __exit__(self, *exception: Any) -> None:
@@ -125,7 +135,7 @@ def body(
   """
   if not alone and device.is_cpu:
     return _OnCpu(device, waits=waits)
-  return _alone(device, stream, waits=alone or waits)
+  return _Alone(device, stream, waits=alone or waits)
 
 
 def launching(platform: str) -> AbstractContextManager:
@@ -133,27 +143,53 @@ def launching(platform: str) -> AbstractContextManager:
   return _launching if platform == "cpu" else _NOTHING
 
 
-@contextlib.contextmanager
-def _alone(device: wp.Device, stream: int, *, waits: bool) -> Iterator[None]:
-  if device.is_cpu:
-    with _bodies.exclusive(), CPU_KERNELS, runtime.quiet(), wp.ScopedDevice(device):
-      yield
-    return
-  if waits:
-    _settle(device, stream)
-  with (
-    _bodies.exclusive(),
-    runtime.quiet(),
-    wp.ScopedStream(call_lib.external_stream(device, stream), sync_enter=False),
-  ):
-    yield
+class _Alone:
+  """Makes a device and a stream current for one body, and keeps all others out."""
+
+  __slots__ = ("_device", "_quiet", "_scope", "_stream", "_waits")
+
+  def __init__(self, device: wp.Device, stream: int, *, waits: bool):
+    self._device, self._stream, self._waits = device, stream, waits
+    self._quiet = runtime.Quiet()
+    self._scope: Any = None
+
+  def __enter__(self) -> None:
+    device, stream = self._device, self._stream
+    if self._waits and device.is_cuda:
+      _settle(device, stream)
+    _bodies.exclusive.__enter__()
+    if device.is_cpu:
+      CPU_KERNELS.acquire()
+    self._quiet.__enter__()
+    try:
+      if device.is_cuda:
+        scope = wp.ScopedStream(call_lib.external_stream(device, stream), sync_enter=False)
+      else:
+        scope = wp.ScopedDevice(device)
+      scope.__enter__()
+    except BaseException:
+      self._release()
+      raise
+    self._scope = scope
+
+  def __exit__(self, *exception: Any) -> None:
+    try:
+      self._scope.__exit__(*exception)
+    finally:
+      self._release()
+
+  def _release(self) -> None:
+    self._quiet.__exit__()
+    if self._device.is_cpu:
+      CPU_KERNELS.release()
+    _bodies.exclusive.__exit__()
 
 
 @contextlib.contextmanager
 def building(device: wp.Device) -> Iterator[None]:
   """Makes a device current while buffers are made, alone, and waits until they are filled."""
   kernels = CPU_KERNELS if device.is_cpu else _NOTHING
-  with _bodies.exclusive(), kernels, runtime.quiet(), wp.ScopedDevice(device):
+  with _bodies.exclusive, kernels, runtime.Quiet(), wp.ScopedDevice(device):
     yield
     if device.is_cuda:  # they are filled on Warp's stream and used on XLA's
       wp.synchronize_stream(device.stream)
@@ -174,7 +210,7 @@ def recording(device: wp.Device, stream: wp.Stream | None) -> Iterator[None]:
   """As `body`, for a capture: alone, on a private stream of a CUDA device."""
   scope = wp.ScopedDevice(device) if stream is None else wp.ScopedStream(stream, sync_enter=False)
   kernels = CPU_KERNELS if device.is_cpu else _NOTHING
-  with _bodies.exclusive(), kernels, runtime.quiet(), scope:
+  with _bodies.exclusive, kernels, runtime.Quiet(), scope:
     yield
 
 

@@ -4,11 +4,9 @@ Warp's public functions cover the same ground, but at several microseconds of Py
 not on a bare stream handle. What is used here is checked once, on the first use.
 """
 
-import contextlib
 import ctypes
 import functools
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import warp as wp
@@ -26,16 +24,28 @@ _NATIVE = (
 )
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-  """Keeps Warp's notes on loaded modules from the terminal, unless a logger listens to them."""
-  level = wp.config.log_level
-  if level == wp.LOG_INFO and type(wp.get_logger()) is logger.LoggerBasic:
-    wp.config.log_level = wp.LOG_WARNING
-  try:
-    yield
-  finally:
-    wp.config.log_level = level
+class Quiet:
+  """A context that keeps Warp's notes on loaded modules from the terminal.
+
+  A logger of the user's own goes on listening to them.
+  """
+
+  __slots__ = ("_level",)
+
+  def __init__(self):
+    """Changes nothing yet."""
+    self._level = 0
+
+  def __enter__(self) -> None:
+    """Raises the level of what is printed."""
+    self._level = wp.config.log_level
+    if self._level == wp.LOG_INFO and type(wp.get_logger()) is logger.LoggerBasic:
+      wp.config.log_level = wp.LOG_WARNING
+
+  def __exit__(self, *exception: object) -> None:
+    """Puts the level back."""
+    if wp.config.log_level != self._level:
+      wp.config.log_level = self._level
 
 
 _initialising = threading.Lock()
@@ -43,7 +53,7 @@ _initialising = threading.Lock()
 
 def initialise() -> None:
   """Initialises Warp; two threads that did it at the same time would leave two runtimes."""
-  with _initialising, quiet():
+  with _initialising, Quiet():
     wp.init()
 
 

@@ -9,57 +9,58 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import matrix, mul, rotate
 
 CAMERAS = ("cam_xpos", "cam_xmat")
 LIGHTS = ("light_xpos", "light_xdir")
-_FIXED_TO = ("mode", "bodyid", "targetbodyid")
-
 _FIXED, _TRACK = int(CamLightType.FIXED), int(CamLightType.TRACK)
 _TRACKCOM = int(CamLightType.TRACKCOM)
 _TARGET, _TARGETCOM = int(CamLightType.TARGETBODY), int(CamLightType.TARGETBODYCOM)
 
 
 @wp.struct
-class Cameras:
-  """What cameras are fixed to, follow and look at."""
+class Mounts:
+  """What cameras, or lights, are fixed to, follow and look at."""
 
   mode: wp.array[int]
   bodyid: wp.array[int]
   targetbodyid: wp.array[int]
-  cam_pos: wp.array2d[wp.vec3]
-  cam_quat: wp.array2d[wp.quat]
-  cam_pos0: wp.array2d[wp.vec3]
-  cam_poscom0: wp.array2d[wp.vec3]
-  cam_mat0: wp.array2d[wp.mat33]
-
-
-@wp.struct
-class Lights:
-  """What lights are fixed to, follow and point at."""
-
-  mode: wp.array[int]
-  bodyid: wp.array[int]
-  targetbodyid: wp.array[int]
-  light_pos: wp.array2d[wp.vec3]
-  light_dir: wp.array2d[wp.vec3]
-  light_pos0: wp.array2d[wp.vec3]
-  light_poscom0: wp.array2d[wp.vec3]
-  light_dir0: wp.array2d[wp.vec3]
+  pos: wp.array2d[wp.vec3]
+  pos0: wp.array2d[wp.vec3]
+  poscom0: wp.array2d[wp.vec3]
 
 
 @wp.func
-def _aimed(mode: int, target: int) -> int:
+def _mode(mounts: Mounts, i: int) -> int:
   """The mode; without a body to aim at, what shall aim is fixed."""
-  out = mode
-  if (mode == _TARGET or mode == _TARGETCOM) and target < 0:
-    out = _FIXED
-  return out
+  mode = mounts.mode[i]
+  if (mode == _TARGET or mode == _TARGETCOM) and mounts.targetbodyid[i] < 0:
+    mode = _FIXED
+  return mode
+
+
+@wp.func
+def _position(
+  mounts: Mounts, tree: Tree, nodes: Nodes, com: wp.array2d[wp.vec3], world: int, i: int
+) -> wp.vec3:
+  """Where it is."""
+  mode = _mode(mounts, i)
+  body = mounts.bodyid[i]
+  n = tree.of_body[body]
+  x = nodes.xpos[world, n]
+  if mode == _TRACK:
+    x = x + mounts.pos0[world % mounts.pos0.shape[0], i]
+  elif mode == _TRACKCOM:
+    x = com[world, body] + mounts.poscom0[world % mounts.poscom0.shape[0], i]
+  else:
+    x = x + rotate(nodes.xquat[world, n], mounts.pos[world % mounts.pos.shape[0], i])
+  return x
 
 
 @wp.func
 def _aim(
-  tree: Tree, nodes: Nodes, com: wp.array2d[wp.vec3], world: int, mode: int, target: int
+  mounts: Mounts, tree: Tree, nodes: Nodes, com: wp.array2d[wp.vec3], world: int, i: int
 ) -> wp.vec3:
-  """The point that is looked at."""
+  """The point that it looks at."""
+  target = mounts.targetbodyid[i]
   x = nodes.xpos[world, tree.of_body[target]]
-  if mode == _TARGETCOM:
+  if mounts.mode[i] == _TARGETCOM:
     x = com[world, target]
   return x
 
@@ -75,7 +76,9 @@ def _looking(back: wp.vec3) -> wp.mat33:
 
 @wp.kernel(module="unique")
 def _camera_pose(
-  cameras: Cameras,
+  mounts: Mounts,
+  cam_quat: wp.array2d[wp.quat],
+  cam_mat0: wp.array2d[wp.mat33],
   tree: Tree,
   nodes: Nodes,
   com: wp.array2d[wp.vec3],
@@ -84,30 +87,23 @@ def _camera_pose(
 ):
   """The poses of the cameras, a thread per world and camera."""
   world, c = wp.tid()
-  target = cameras.targetbodyid[c]
-  mode = _aimed(cameras.mode[c], target)
-  body = cameras.bodyid[c]
-  n = tree.of_body[body]
-  q = nodes.xquat[world, n]
-  x = nodes.xpos[world, n]
-  m = cameras.cam_mat0[world % cameras.cam_mat0.shape[0], c]
-  if mode == _TRACK:
-    x = x + cameras.cam_pos0[world % cameras.cam_pos0.shape[0], c]
-  elif mode == _TRACKCOM:
-    x = com[world, body] + cameras.cam_poscom0[world % cameras.cam_poscom0.shape[0], c]
-  else:
-    x = x + rotate(q, cameras.cam_pos[world % cameras.cam_pos.shape[0], c])
-    if mode == _TARGET or mode == _TARGETCOM:
-      m = _looking(x - _aim(tree, nodes, com, world, mode, target))
-    else:
-      m = matrix(mul(q, cameras.cam_quat[world % cameras.cam_quat.shape[0], c]))
+  mode = _mode(mounts, c)
+  x = _position(mounts, tree, nodes, com, world, c)
+  axes = cam_mat0[world % cam_mat0.shape[0], c]
+  if mode == _TARGET or mode == _TARGETCOM:
+    axes = _looking(x - _aim(mounts, tree, nodes, com, world, c))
+  elif mode == _FIXED:
+    q = nodes.xquat[world, tree.of_body[mounts.bodyid[c]]]
+    axes = matrix(mul(q, cam_quat[world % cam_quat.shape[0], c]))
   xpos[world, c] = x
-  xmat[world, c] = m
+  xmat[world, c] = axes
 
 
 @wp.kernel(module="unique")
 def _light_pose(
-  lights: Lights,
+  mounts: Mounts,
+  light_dir: wp.array2d[wp.vec3],
+  light_dir0: wp.array2d[wp.vec3],
   tree: Tree,
   nodes: Nodes,
   com: wp.array2d[wp.vec3],
@@ -116,41 +112,32 @@ def _light_pose(
 ):
   """Where the lights are and point, a thread per world and light."""
   world, i = wp.tid()
-  target = lights.targetbodyid[i]
-  mode = _aimed(lights.mode[i], target)
-  body = lights.bodyid[i]
-  n = tree.of_body[body]
-  q = nodes.xquat[world, n]
-  x = nodes.xpos[world, n]
-  u = lights.light_dir0[world % lights.light_dir0.shape[0], i]
-  if mode == _TRACK:
-    x = x + lights.light_pos0[world % lights.light_pos0.shape[0], i]
-  elif mode == _TRACKCOM:
-    x = com[world, body] + lights.light_poscom0[world % lights.light_poscom0.shape[0], i]
-  else:
-    x = x + rotate(q, lights.light_pos[world % lights.light_pos.shape[0], i])
-    if mode == _TARGET or mode == _TARGETCOM:
-      u = _aim(tree, nodes, com, world, mode, target) - x
-    else:
-      u = rotate(q, lights.light_dir[world % lights.light_dir.shape[0], i])
+  mode = _mode(mounts, i)
+  x = _position(mounts, tree, nodes, com, world, i)
+  u = light_dir0[world % light_dir0.shape[0], i]
+  if mode == _TARGET or mode == _TARGETCOM:
+    u = _aim(mounts, tree, nodes, com, world, i) - x
+  elif mode == _FIXED:
+    q = nodes.xquat[world, tree.of_body[mounts.bodyid[i]]]
+    u = rotate(q, light_dir[world % light_dir.shape[0], i])
   xpos[world, i] = x
   xdir[world, i] = wp.normalize(u)
 
 
 def record(step) -> None:
   """Records the cameras and lights of a `StageAdjoint` that have a cotangent."""
-  tape, m, sweep = step.tape, step.m, step.sweep
   cameras, lights = step.reports(CAMERAS), step.reports(LIGHTS)
   if not cameras and not lights:
     return
-  nodes = [sweep.tree, sweep.nodes, record_centres(step)[0]]
-  if cameras:
-    fixed = {f: getattr(m, f"cam_{f}") for f in _FIXED_TO}
-    leaves = step.leaves(*(f"cam_{f}" for f in ("pos", "quat", "pos0", "poscom0", "mat0")))
-    inputs = [tape.struct(Cameras, **fixed, **leaves), *nodes]
-    tape.output(_camera_pose, inputs=inputs, outputs=cameras)
-  if lights:
-    fixed = {f: getattr(m, f"light_{f}") for f in _FIXED_TO}
-    leaves = step.leaves(*(f"light_{f}" for f in ("pos", "dir", "pos0", "poscom0", "dir0")))
-    inputs = [tape.struct(Lights, **fixed, **leaves), *nodes]
-    tape.output(_light_pose, inputs=inputs, outputs=lights)
+  nodes = [step.sweep.tree, step.sweep.nodes, record_centres(step)[0]]
+  kinds = (
+    (_camera_pose, "cam", ("quat", "mat0"), cameras),
+    (_light_pose, "light", ("dir", "dir0"), lights),
+  )
+  for kernel, kind, names, reports in kinds:
+    if reports:
+      fixed = {f: getattr(step.m, f"{kind}_{f}") for f in ("mode", "bodyid", "targetbodyid")}
+      leaves = {f: step.leaf(f"{kind}_{f}") for f in ("pos", "pos0", "poscom0")}
+      inputs = [step.tape.struct(Mounts, **fixed, **leaves)]
+      inputs += [step.leaf(f"{kind}_{f}") for f in names]
+      step.tape.output(kernel, inputs=[*inputs, *nodes], outputs=reports)

@@ -8,8 +8,8 @@ from mujoco_warp._src.types import DisableBit, SensorType
 
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
-from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected, on_joint
-from mjx_warp_ffi.mjx.warp.adjoint.smooth import Dofs, Inertia, inertia_of
+from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected
+from mjx_warp_ffi.mjx.warp.adjoint.smooth import Dofs, Inertia, dof_parameters, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
   mul,
@@ -85,11 +85,7 @@ def _dof_kernel(actuators: bool) -> wp.Kernel:
     power: wp.array2d[float],
   ):
     world, i = wp.tid()
-    armature = dofs.dof_armature[world % dofs.dof_armature.shape[0], i]
-    if wp.static(actuators):
-      j = dofs.dof_jntid[i]
-      _damping, _poly, more = on_joint(reflected, world, j, dofs.jnt_actuatorid[j])
-      armature = armature + more
+    _damping, _poly, armature = dof_parameters(dofs, reflected, world, i, wp.static(actuators))
     v = state.qvel[world, i]
     power[world, i] = 0.5 * cot[world][1] * armature * v * v
 

@@ -29,12 +29,13 @@ from mjx_warp_ffi.mjx.warp.adjoint.nodes import (
 from mjx_warp_ffi.mjx.warp.adjoint.rates import (
   Rates,
   Slopes,
+  graded,
   implicit_mass,
   make_rates,
   make_slopes,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected, on_joint, on_tendon
-from mjx_warp_ffi.mjx.warp.adjoint.smooth import Dofs, Inertia, kinetic
+from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected, reflected_on
+from mjx_warp_ffi.mjx.warp.adjoint.smooth import Dofs, Inertia, dof_parameters, kinetic
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import magnitude, rotate
 from mjx_warp_ffi.mjx.warp.adjoint.springs import Springs, spring_slope
 
@@ -119,22 +120,14 @@ def _dof_terms(
   h: float,
 ):
   """What a dof adds to M and to H - M."""
-  j = dofs.dof_jntid[c]
-  armature = dofs.dof_armature[world % dofs.dof_armature.shape[0], c]
-  damping = dofs.dof_damping[world % dofs.dof_damping.shape[0], c]
-  poly = dofs.dof_dampingpoly[world % dofs.dof_dampingpoly.shape[0], c]
-  if flags.actuators:
-    extra, extrapoly, extramass = on_joint(reflected, world, j, dofs.jnt_actuatorid[j])
-    armature = armature + extramass
-    damping = damping + extra
-    poly = poly + extrapoly
+  damping, poly, armature = dof_parameters(dofs, reflected, world, c, flags.actuators)
   more = wp.float32(0.0)
   if flags.damper:
-    v = magnitude(state.qvel[world, c])
-    b = damping + v * (2.0 * poly[0] + v * 3.0 * poly[1])
+    _factor, b = graded(damping, poly, magnitude(state.qvel[world, c]))
     if b >= 0.0:
       more = h * b
   if flags.spring:
+    j = dofs.dof_jntid[c]
     k = spring_slope(springs, state.qpos, world, j, c - springs.jnt_dofadr[j])
     if k >= 0.0:
       more = more + h * h * k
@@ -169,7 +162,7 @@ def diagonals(
     x = tendons.fields[c, world, t]
     armature = lengths.tendon_armature[world % lengths.tendon_armature.shape[0], t]
     if lengths.tendon_actuatorid[t] != -1:
-      damping, poly, extra = on_tendon(reflected, world, t, lengths.tendon_actuatorid[t])
+      _damping, _poly, extra = reflected_on(reflected, world, t, lengths.tendon_actuatorid[t], True)
       armature = armature + extra
     mass += armature * x * x
     more += implicit_mass(tendon_slopes, world, t, h) * x * x

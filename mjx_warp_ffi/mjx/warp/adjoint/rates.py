@@ -22,6 +22,15 @@ class Slopes:
 
 
 @wp.func
+def graded(k: float, poly: wp.vec2, x: float):
+  """The factor of a spring or damper of force k x + ..., and the derivative of that force by x.
+
+  The force goes with x (k + poly[0] x + poly[1] x^2); of a damper x is a magnitude.
+  """
+  return k + x * (poly[0] + x * poly[1]), k + x * (2.0 * poly[0] + x * 3.0 * poly[1])
+
+
+@wp.func
 def not_positive(slope: float) -> float:
   """The slope of a force that pulls back; others are not integrated implicitly."""
   x = wp.float32(0.0)

@@ -31,27 +31,20 @@ def _of(r: Reflected, world: int, u: int):
 
 
 @wp.func
-def on_joint(r: Reflected, world: int, j: int, which: int):
-  """What actuators add to the dofs of a joint: the one at `which`; -1: none; less: several."""
-  damping = wp.float32(0.0)
-  poly = wp.vec2(0.0)
-  armature = wp.float32(0.0)
-  if which >= 0:
-    damping, poly, armature = _of(r, world, which)
-  elif which < -1:
-    for u in range(r.actuator_trntype.shape[0]):
-      kind = r.actuator_trntype[u]
-      if r.actuator_trnid[u][0] == j and (kind == _JOINT or kind == _INPARENT):
-        b, c, m = _of(r, world, u)
-        damping += b
-        poly += c
-        armature += m
-  return damping, poly, armature
+def _acts_on(kind: int, tendon: bool) -> bool:
+  """Whether a type of transmission is one to a tendon, or to a joint."""
+  yes = kind == _JOINT or kind == _INPARENT
+  if tendon:
+    yes = kind == _TENDON
+  return yes
 
 
 @wp.func
-def on_tendon(r: Reflected, world: int, t: int, which: int):
-  """What actuators add to a tendon, likewise."""
+def reflected_on(r: Reflected, world: int, i: int, which: int, tendon: bool):
+  """What actuators add to each dof of joint i, or to tendon i: damping, polynomial and armature.
+
+  It is the actuator `which`, none if that is -1, and all that act there if it is less.
+  """
   damping = wp.float32(0.0)
   poly = wp.vec2(0.0)
   armature = wp.float32(0.0)
@@ -59,7 +52,7 @@ def on_tendon(r: Reflected, world: int, t: int, which: int):
     damping, poly, armature = _of(r, world, which)
   elif which < -1:
     for u in range(r.actuator_trntype.shape[0]):
-      if r.actuator_trnid[u][0] == t and r.actuator_trntype[u] == _TENDON:
+      if r.actuator_trnid[u][0] == i and _acts_on(r.actuator_trntype[u], tendon):
         b, c, m = _of(r, world, u)
         damping += b
         poly += c

@@ -10,7 +10,8 @@ import warp as wp
 from mujoco_warp._src.types import DisableBit
 
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Fields, Nodes, State, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected, make_reflected, on_joint
+from mjx_warp_ffi.mjx.warp.adjoint.rates import graded
+from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected, make_reflected, reflected_on
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   magnitude,
   mul,
@@ -226,6 +227,21 @@ def body_kernel(fields: Fields, *, gravity: bool, gravcomp: bool) -> wp.Kernel:
   return body_power
 
 
+@wp.func
+def dof_parameters(dofs: Dofs, reflected: Reflected, world: int, i: int, actuators: bool):
+  """The damping of a dof, its polynomial and the armature, with those of actuators if asked for."""
+  damping = dofs.dof_damping[world % dofs.dof_damping.shape[0], i]
+  poly = dofs.dof_dampingpoly[world % dofs.dof_dampingpoly.shape[0], i]
+  armature = dofs.dof_armature[world % dofs.dof_armature.shape[0], i]
+  if actuators:
+    j = dofs.dof_jntid[i]
+    b, c, m = reflected_on(reflected, world, j, dofs.jnt_actuatorid[j], False)
+    damping = damping + b
+    poly = poly + c
+    armature = armature + m
+  return damping, poly, armature
+
+
 @functools.cache
 def dof_kernel(fields: Fields, *, damper: bool, actuators: bool, discrete: bool) -> wp.Kernel:
   """Applied forces, armatures and dampers, a thread per world and dof."""
@@ -240,28 +256,18 @@ def dof_kernel(fields: Fields, *, damper: bool, actuators: bool, discrete: bool)
     power: wp.array2d[float],
   ):
     world, i = wp.tid()
-    armature = dofs.dof_armature[world % dofs.dof_armature.shape[0], i]
-    damping = dofs.dof_damping[world % dofs.dof_damping.shape[0], i]
-    poly = dofs.dof_dampingpoly[world % dofs.dof_dampingpoly.shape[0], i]
-    if wp.static(actuators):
-      j = dofs.dof_jntid[i]
-      extra, extrapoly, extramass = on_joint(reflected, world, j, dofs.jnt_actuatorid[j])
-      armature = armature + extramass
-      damping = damping + extra
-      poly = poly + extrapoly
+    damping, poly, armature = dof_parameters(dofs, reflected, world, i, wp.static(actuators))
     a = state.qacc[world, i]
     v = state.qvel[world, i]
-    s = magnitude(v)
+    factor, slope = graded(damping, poly, magnitude(v))
     p = applied[world, i] * coords[wp.static(fields.x), world, i]
     p = p - armature * a * coords[wp.static(fields.i), world, i]
     if wp.static(damper):
-      drag = v * (damping + s * (poly[0] + s * poly[1]))
-      p = p - drag * coords[wp.static(fields.p), world, i]
+      p = p - v * factor * coords[wp.static(fields.p), world, i]
       if wp.static(discrete):
-        rise = damping + s * (2.0 * poly[0] + s * 3.0 * poly[1])
-        if rise >= 0.0:
+        if slope >= 0.0:
           step = dofs.timestep[world % dofs.timestep.shape[0]]
-          p = p - step * rise * a * coords[wp.static(fields.w), world, i]
+          p = p - step * slope * a * coords[wp.static(fields.w), world, i]
     if wp.static(fields.n >= 0):
       p = p + armature * a * coords[wp.static(fields.n), world, i]
     if wp.static(fields.s >= 0):
@@ -272,7 +278,6 @@ def dof_kernel(fields: Fields, *, damper: bool, actuators: bool, discrete: bool)
       z = coords[wp.static(fields.z), world, i]
       p = p + armature * y * z
       if wp.static(damper):
-        slope = damping + s * (2.0 * poly[0] + s * 3.0 * poly[1])
         h = dofs.timestep[world % dofs.timestep.shape[0]]
         p = p - h * slope * y * (a - z)
     power[world, i] = p

@@ -6,6 +6,7 @@ import warp as wp
 from mujoco_warp._src.types import DisableBit
 
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, Fields, State
+from mjx_warp_ffi.mjx.warp.adjoint.rates import graded
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
   mul,
@@ -35,7 +36,7 @@ def _spring(springs: Springs, world: int, j: int, x: float):
   """The stiffness of a joint's spring at the displacement x, and the derivative of its force."""
   poly = springs.jnt_stiffnesspoly[world % springs.jnt_stiffnesspoly.shape[0], j]
   k = springs.jnt_stiffness[world % springs.jnt_stiffness.shape[0], j]
-  return k + x * (poly[0] + x * poly[1]), k + x * (2.0 * poly[0] + x * 3.0 * poly[1])
+  return graded(k, poly, x)
 
 
 @wp.func

@@ -17,10 +17,11 @@ from mjx_warp_ffi.mjx.warp.adjoint.rates import (
   Rates,
   Slopes,
   further_force,
+  graded,
   make_rates,
   not_positive,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected, on_tendon
+from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected, reflected_on
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   magnitude,
   point_acceleration,
@@ -165,8 +166,8 @@ def _spring(tendons: Tendons, rates: Rates, world: int, t: int):
   else:
     slack = 1.0
   k = tendons.tendon_stiffness[world % tendons.tendon_stiffness.shape[0], t]
-  slope = (slack - 1.0) * (k + x * (2.0 * poly[0] + x * 3.0 * poly[1]))
-  return -x * (k + x * (poly[0] + x * poly[1])), slope
+  factor, slope = graded(k, poly, x)
+  return -x * factor, (slack - 1.0) * slope
 
 
 @wp.func
@@ -175,13 +176,14 @@ def _damper(tendons: Tendons, reflected: Reflected, rates: Rates, world: int, t:
   damping = tendons.tendon_damping[world % tendons.tendon_damping.shape[0], t]
   poly = tendons.tendon_dampingpoly[world % tendons.tendon_dampingpoly.shape[0], t]
   if tendons.tendon_actuatorid[t] != -1:
-    extra, extrapoly, mass = on_tendon(reflected, world, t, tendons.tendon_actuatorid[t])
+    extra, extrapoly, _armature = reflected_on(
+      reflected, world, t, tendons.tendon_actuatorid[t], True
+    )
     damping = damping + extra
     poly = poly + extrapoly
   v = rates.velocity[world, t]
-  s = magnitude(v)
-  force = -v * (damping + s * (poly[0] + s * poly[1]))
-  return force, -(damping + s * (2.0 * poly[0] + s * 3.0 * poly[1]))
+  factor, slope = graded(damping, poly, magnitude(v))
+  return -v * factor, -slope
 
 
 @wp.func
@@ -189,7 +191,7 @@ def armature_of(tendons: Tendons, reflected: Reflected, world: int, t: int) -> f
   """The inertia of a tendon along its length."""
   armature = tendons.tendon_armature[world % tendons.tendon_armature.shape[0], t]
   if tendons.tendon_actuatorid[t] != -1:
-    damping, poly, extra = on_tendon(reflected, world, t, tendons.tendon_actuatorid[t])
+    _damping, _poly, extra = reflected_on(reflected, world, t, tendons.tendon_actuatorid[t], True)
     armature = armature + extra
   return armature
 

@@ -66,19 +66,6 @@ def _vertex(side: Side, s: Surfaces, i: int, cell: wp.vec3i) -> wp.vec3:
   return s.vert[s.vertadr[side.data] + i]
 
 
-@wp.func
-def _take(feature: Feature, slot: int, vertex: wp.vec3) -> Feature:
-  """The feature with one of its three vertices replaced."""
-  changed = feature
-  if slot == 0:
-    changed.point = vertex
-  elif slot == 1:
-    changed.direction = vertex
-  else:
-    changed.normal = vertex
-  return changed
-
-
 @wp.struct
 class Pair:
   """Two features and how badly the contact that they give explains MJWarp's."""

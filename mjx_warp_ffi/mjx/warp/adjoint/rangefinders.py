@@ -25,25 +25,28 @@ CYLINDER, BOX = int(GeomType.CYLINDER), int(GeomType.BOX)
 
 
 @wp.func
-def _side(p: float, size: float) -> float:
-  """How far a coordinate is beyond the nearer of two faces."""
-  y = p - size
+def _face(p: float, size: float):
+  """How far a coordinate is beyond the nearer of two faces, and the slope of that."""
+  side = wp.float32(1.0)
   if p < 0.0:
-    y = -p - size
-  return y
+    side = -1.0
+  return side * p - size, side
 
 
 @wp.func
-def surface(kind: int, p: wp.vec3, size: wp.vec3, normal: wp.vec3) -> float:
-  """A function that is zero on the surface of a geom, in its frame.
+def surface(kind: int, p: wp.vec3, size: wp.vec3, normal: wp.vec3):
+  """A function that is zero on the surface of a geom, in its frame, and its gradient by p.
 
   The side of a cylinder or box is that which p is on; other geoms have the normal at p.
   """
   y = wp.dot(normal, p)
+  slope = normal
   if kind == PLANE:
     y = p[2]
+    slope = wp.vec3(0.0, 0.0, 1.0)
   elif kind == SPHERE:
     y = wp.dot(p, p) - size[0] * size[0]
+    slope = 2.0 * p
   elif kind == CAPSULE:
     q = wp.vec3(p[0], p[1], 0.0)
     if p[2] > size[1]:
@@ -51,50 +54,27 @@ def surface(kind: int, p: wp.vec3, size: wp.vec3, normal: wp.vec3) -> float:
     elif p[2] < -size[1]:
       q = wp.vec3(p[0], p[1], p[2] + size[1])
     y = wp.dot(q, q) - size[0] * size[0]
+    slope = 2.0 * q
   elif kind == ELLIPSOID:
     e = wp.cw_div(p, size)
     y = wp.dot(e, e)
+    slope = 2.0 * wp.cw_div(e, size)
   elif kind == CYLINDER:
     y = p[0] * p[0] + p[1] * p[1] - size[0] * size[0]
+    slope = wp.vec3(2.0 * p[0], 2.0 * p[1], 0.0)
     if wp.abs(normal[2]) > 0.5:
-      y = _side(p[2], size[1])
+      y, side = _face(p[2], size[1])
+      slope = wp.vec3(0.0, 0.0, side)
   elif kind == BOX:
-    y = _side(p[0], size[0])
+    y, side = _face(p[0], size[0])
+    slope = wp.vec3(side, 0.0, 0.0)
     if wp.abs(normal[1]) > 0.5:
-      y = _side(p[1], size[1])
+      y, side = _face(p[1], size[1])
+      slope = wp.vec3(0.0, side, 0.0)
     elif wp.abs(normal[2]) > 0.5:
-      y = _side(p[2], size[2])
-  return y
-
-
-@wp.func
-def surface_rate(kind: int, p: wp.vec3, v: wp.vec3, size: wp.vec3, normal: wp.vec3) -> float:
-  """The rate of `surface` where p moves at v."""
-  y = wp.dot(normal, v)
-  if kind == PLANE:
-    y = v[2]
-  elif kind == SPHERE:
-    y = 2.0 * wp.dot(p, v)
-  elif kind == CAPSULE:
-    q = wp.vec3(p[0], p[1], 0.0)
-    if p[2] > size[1]:
-      q = wp.vec3(p[0], p[1], p[2] - size[1])
-    elif p[2] < -size[1]:
-      q = wp.vec3(p[0], p[1], p[2] + size[1])
-    y = 2.0 * wp.dot(q, v)
-  elif kind == ELLIPSOID:
-    y = 2.0 * wp.dot(wp.cw_div(p, size), wp.cw_div(v, size))
-  elif kind == CYLINDER:
-    y = 2.0 * (p[0] * v[0] + p[1] * v[1])
-    if wp.abs(normal[2]) > 0.5:
-      y = wp.sign(p[2]) * v[2]
-  elif kind == BOX:
-    y = wp.sign(p[0]) * v[0]
-    if wp.abs(normal[1]) > 0.5:
-      y = wp.sign(p[1]) * v[1]
-    elif wp.abs(normal[2]) > 0.5:
-      y = wp.sign(p[2]) * v[2]
-  return y
+      y, side = _face(p[2], size[2])
+      slope = wp.vec3(0.0, 0.0, side)
+  return y, slope
 
 
 @wp.struct
@@ -148,7 +128,8 @@ def _weigh(
     size = geom_size[world % geom_size.shape[0], g]
     x = cot[world, r.adr[it]]
     if x != 0.0:
-      y = -x / surface_rate(r.geom_type[g], p, v, size, n)
+      _y, slope = surface(r.geom_type[g], p, size, n)
+      y = -x / wp.dot(slope, v)
   weight[world, it] = y
 
 
@@ -171,7 +152,8 @@ def _value(
   x = nodes.xpos[world, n0] + r0 + r.dist[world, it] * rotate(q0, wp.vec3(0.0, 0.0, 1.0))
   p = unrotate(q1, x - nodes.xpos[world, n1] - r1)
   size = geom_size[world % geom_size.shape[0], g]
-  return surface(r.geom_type[g], p, size, r.normal[world, it])
+  value, _slope = surface(r.geom_type[g], p, size, r.normal[world, it])
+  return value
 
 
 @wp.kernel(module="unique")

@@ -19,8 +19,10 @@ CENTRES = (*POSES, "subtree_com", "cdof", "cinert")
 CAMLIGHT = (*CENTRES, "cam_xpos", "cam_xmat", "light_xpos", "light_xdir")
 LENGTHS = (*CAMLIGHT, "ten_length")
 POSITION = (*LENGTHS, "actuator_length")
-FIELDS = (*CENTRES, "cvel")
-VELOCITY = (*POSITION, "cvel", "ten_velocity", "actuator_velocity", "qfrc_bias", "qfrc_passive")
+FIELDS = (*CENTRES, "cvel", "cdof_dot")
+PASSIVE = ("qfrc_passive", "qfrc_spring", "qfrc_damper", "qfrc_gravcomp", "qfrc_fluid")
+VELOCITY = (*POSITION, "cvel", "cdof_dot", "ten_velocity", "actuator_velocity", "qfrc_bias")
+VELOCITY = (*VELOCITY, *PASSIVE)
 ACTUATION = (*VELOCITY, "actuator_force", "qfrc_actuator", "act_dot")
 ACCELERATION = (*ACTUATION, "qfrc_smooth", "qacc_smooth")
 SOLVED = (*ACTUATION, "qfrc_smooth", "qacc")
@@ -191,9 +193,9 @@ def test_a_result_without_a_rule_is_loud_outside_a_loop_and_in_one():
 
   def loss(q: jax.Array, weight: jax.Array) -> jax.Array:
     out = mjx.fwd_velocity(m, d.replace(qpos=q))
-    return jnp.sum(out.xpos) + weight * jnp.sum(out.cdof_dot)
+    return jnp.sum(out.xpos) + weight * jnp.sum(out.contact.solref)
 
-  with pytest.raises(NotImplementedError, match="no analytic gradient from cdof_dot"):
+  with pytest.raises(NotImplementedError, match="no analytic gradient from contact.solref"):
     jax.grad(loss)(d.qpos, 1.0)
 
   def looped(q: jax.Array, weight: jax.Array) -> jax.Array:
@@ -202,7 +204,7 @@ def test_a_result_without_a_rule_is_loud_outside_a_loop_and_in_one():
 
     out, _ = jax.lax.scan(body, d.replace(qpos=q), length=2)
     floats = [x for x in jax.tree.leaves(out) if x.dtype == jnp.float32]
-    others = jnp.sum(out.cdof_dot) + 0 * sum(jnp.sum(x) for x in floats)
+    others = jnp.sum(out.contact.solref) + 0 * sum(jnp.sum(x) for x in floats)
     return jnp.sum(out.xpos) + weight * others
 
   mjx.gradient_report(clear=True)
@@ -210,7 +212,7 @@ def test_a_result_without_a_rule_is_loud_outside_a_loop_and_in_one():
   np.testing.assert_allclose(gradient(d.qpos, 0.0), jax.grad(_height)(d.qpos, m, d), atol=1e-5)
   assert mjx.gradient_report() == ()
   assert np.all(np.isnan(jax.block_until_ready(gradient(d.qpos, 1.0))))
-  assert mjx.gradient_report(clear=True) == ("cdof_dot",)
+  assert mjx.gradient_report(clear=True) == ("contact.solref",)
 
 
 def _height(q: jax.Array, m: mjx.Model, d: mjx.Data) -> jax.Array:

@@ -98,8 +98,8 @@ def test_their_gradient_is_that_of_the_steps(options):
 def test_a_result_without_a_rule_is_refused_by_name():
   m, d = _moving("hopper", nworld=1)
   d = jax.tree.map(lambda x: x[0], d)
-  with pytest.raises(NotImplementedError, match="no analytic gradient from cdof_dot"):
-    jax.grad(lambda v: jnp.sum(_at_once(m, d.replace(qvel=v)).cdof_dot))(d.qvel)
+  with pytest.raises(NotImplementedError, match="no analytic gradient from contact.solref"):
+    jax.grad(lambda v: jnp.sum(_at_once(m, d.replace(qvel=v)).contact.solref))(d.qvel)
 
 
 def test_a_model_put_without_gradient_says_so():

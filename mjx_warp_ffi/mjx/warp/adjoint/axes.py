@@ -1,4 +1,4 @@
-"""Cotangents of the motion axes of the dofs and of the inertias, both about the tree's centre."""
+"""Cotangents of the motion axes of the dofs, their rates, and inertias, about the tree's centre."""
 
 import warp as wp
 from mujoco_warp._src.types import vec10
@@ -6,9 +6,9 @@ from mujoco_warp._src.types import vec10
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, SLIDE, Frames, Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import record_centres
 from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia, inertia_of
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import matrix, rotate
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import matrix, point_velocity, rotate, vec_at
 
-NAMES = ("cdof", "cinert")
+NAMES = ("cdof", "cdof_dot", "cinert")
 
 
 @wp.struct
@@ -23,16 +23,11 @@ class Axes:
   body_rootid: wp.array[int]
 
 
-@wp.kernel(module="unique")
-def _motion_axis(
-  axes: Axes,
-  frames: Frames,
-  nodes: Nodes,
-  com: wp.array2d[wp.vec3],
-  cdof: wp.array2d[wp.spatial_vector],
-):
+@wp.func
+def _axis(
+  axes: Axes, frames: Frames, nodes: Nodes, com: wp.array2d[wp.vec3], world: int, d: int
+) -> wp.spatial_vector:
   """The velocity that a dof gives to its body, where the tree's centre of mass is."""
-  world, d = wp.tid()
   j = axes.dof_jntid[d]
   n = axes.node[j]
   kind = axes.jnt_type[j]
@@ -60,7 +55,52 @@ def _motion_axis(
     ang = rotate(q, local)
     arm = rotate(q, frames.jnt_pos[world % frames.jnt_pos.shape[0], j])
     lin = wp.cross(ang, r - arm)
-  cdof[world, d] = wp.spatial_vector(ang, lin)
+  return wp.spatial_vector(ang, lin)
+
+
+@wp.kernel(module="unique")
+def _motion_axis(
+  axes: Axes,
+  frames: Frames,
+  nodes: Nodes,
+  com: wp.array2d[wp.vec3],
+  cdof: wp.array2d[wp.spatial_vector],
+):
+  """The axes of the dofs, a thread per world and dof."""
+  world, d = wp.tid()
+  cdof[world, d] = _axis(axes, frames, nodes, com, world, d)
+
+
+@wp.kernel(module="unique")
+def _axis_rate(
+  axes: Axes,
+  frames: Frames,
+  tree: Tree,
+  nodes: Nodes,
+  qvel: wp.array2d[float],
+  com: wp.array2d[wp.vec3],
+  cdof_dot: wp.array2d[wp.spatial_vector],
+):
+  """The rate at which an axis turns with all before its joint, a thread per world and dof."""
+  world, d = wp.tid()
+  j = axes.dof_jntid[d]
+  k = tree.parent[axes.node[j]]
+  f = nodes.vel[world, k]
+  om = wp.spatial_top(f)
+  v = point_velocity(f, com[world, axes.root[d]] - nodes.xpos[world, k])
+  first = axes.jnt_dofadr[j]
+  turns = wp.bool(True)
+  if axes.jnt_type[j] == FREE:
+    v = v + vec_at(qvel, world, first)  # the translation comes before the rotation
+    turns = d >= first + 3
+  rate = wp.spatial_vector()
+  if turns:
+    c = _axis(axes, frames, nodes, com, world, d)
+    ang = wp.spatial_top(c)
+    rate = wp.spatial_vector(
+      wp.cross(om, ang), wp.cross(om, wp.spatial_bottom(c)) + wp.cross(v, ang)
+    )
+  cdof_dot[world, d] = rate
 
 
 @wp.kernel(module="unique")
@@ -95,8 +135,8 @@ def _central_inertia(
 
 def record(step) -> None:
   """Records the axes and inertias of a `StageAdjoint` that have a cotangent."""
-  cdof, cinert = (step.reports((name,)) for name in NAMES)
-  if not cdof and not cinert:
+  cdof, cdof_dot, cinert = (step.reports((name,)) for name in NAMES)
+  if not (cdof or cdof_dot or cinert):
     return
   tape, m, sweep = step.tape, step.m, step.sweep
   jnt = sweep.topology.arrays["jnt"]
@@ -108,6 +148,9 @@ def record(step) -> None:
   com, _ = record_centres(step)
   if cdof:
     tape.output(_motion_axis, inputs=[axes, step.frames, sweep.nodes, com], outputs=cdof)
+  if cdof_dot:
+    inputs = [axes, step.frames, sweep.tree, sweep.nodes, step.inputs["qvel"], com]
+    tape.output(_axis_rate, inputs=inputs, outputs=cdof_dot)
   if cinert:
     inputs = [axes, sweep.tree, sweep.nodes, step.inertia, com]
     tape.output(_central_inertia, inputs=inputs, outputs=cinert)

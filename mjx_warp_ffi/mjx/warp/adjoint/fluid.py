@@ -106,7 +106,7 @@ def box_kernel(fields: Fields, *, implicit: bool) -> wp.Kernel:
     moving = wp.cw_mul(_faces(box), _sizes(v)) * (0.5 * density)
     torque = -wp.cw_mul(turning, om) - slow * diam * diam * om
     force = -wp.cw_mul(moving, v) - 3.0 * slow * v
-    wom, wv = _local(nodes.fields[wp.static(fields.p), world, n], c, q)
+    wom, wv = _local(nodes.fields[wp.static(fields.f), world, n], c, q)
     p = wp.dot(torque, wom) + wp.dot(force, wv)
     if wp.static(implicit):
       h = fluid.timestep[world % fluid.timestep.shape[0]]
@@ -236,7 +236,7 @@ def ellipsoid_kernel(fields: Fields, *, implicit: bool) -> wp.Kernel:
     r = geom_semiaxes(size, shapes.geom_type[g])
     shape = shapes.geom_fluid[g]
     torque, force = _ellipsoid_force(r, shape, density, viscosity, om, v)
-    wom, wv = _local(nodes.fields[wp.static(fields.p), world, n], c, q)
+    wom, wv = _local(nodes.fields[wp.static(fields.f), world, n], c, q)
     p = shape[0] * (wp.dot(torque, wom) + wp.dot(force, wv))
     if wp.static(implicit):
       h = fluid.timestep[world % fluid.timestep.shape[0]]

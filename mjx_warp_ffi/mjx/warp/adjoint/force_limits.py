@@ -2,6 +2,7 @@
 
 import functools
 
+import numpy as np
 import warp as wp
 from mujoco_warp._src.types import TrnType
 
@@ -114,13 +115,15 @@ def _choose(
   jnt_actgravcomp: wp.array[int],
   passive: wp.array2d[float],
   actuator: wp.array2d[float],
+  cotangent: wp.array2d[float],
   out: wp.array2d[float],
 ):
   """The virtual velocity of the force that compensates gravity, a thread per world and dof."""
   world, d = wp.tid()
-  out[world, d] = passive[world, d]
+  x = passive[world, d]
   if jnt_actgravcomp[dof_jntid[d]] != 0:
-    out[world, d] = actuator[world, d]
+    x = actuator[world, d]
+  out[world, d] = x + cotangent[world, d]
 
 
 def mask(step) -> wp.array:
@@ -132,8 +135,9 @@ def mask(step) -> wp.array:
     inputs = [m.dof_jntid, m.jnt_actfrclimited, m.jnt_actfrcrange, step.d.qfrc_actuator]
     inputs += [slices[fields.u], saturated, slices[fields.m]]
     step.before_sweep.append(functools.partial(wp.launch, mask_saturated, dim, inputs=inputs))
-  if fields.g != fields.p:
+  if np.any(step.mjm.jnt_actgravcomp) and fields.g != fields.p:
     inputs = [m.dof_jntid, m.jnt_actgravcomp, slices[fields.p], slices[fields.m]]
-    inputs += [slices[fields.g]]
+    cotangent = step.cotangents.get("qfrc_gravcomp")
+    inputs += [wp.zeros_like(saturated) if cotangent is None else cotangent, slices[fields.g]]
     step.before_sweep.append(functools.partial(wp.launch, _choose, dim, inputs=inputs))
   return saturated

@@ -9,7 +9,7 @@ of the reports that contain it. With q, v and qacc held fixed
 
 at the solution, whose gradient has an error of float32 times that of the forces that cancel. The
 sweep has the power of -(M qacc + bias) alone, so that of the bias takes the power of M qacc once
-more, on n.
+more, on n. Each kind of passive force that has a cotangent of its own has its own velocity, too.
 
 The acceleration without constraints is M^-1 qfrc_smooth: with s = M^-1 c of its cotangent c, it has
 the gradient of s . (qfrc_smooth - M qacc_smooth), qacc_smooth held fixed.
@@ -25,6 +25,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.integrate import add
 
 FORCES = ("qfrc_bias", "qfrc_passive", "qfrc_actuator", "qfrc_smooth", "qfrc_constraint")
 ACCELERATION = "qacc_smooth"
+# Single passive forces, and their virtual velocities.
+PASSIVE = dict(qfrc_spring="k", qfrc_damper="b", qfrc_fluid="f", qfrc_gravcomp="g")
 
 # How much of each cotangent, in the order of FORCES, is in the virtual velocity of a kind of force.
 _WEIGHTS = dict(
@@ -74,6 +76,10 @@ def record(step, actuator: wp.array | None) -> None:
     base = zero if name == "n" else slices[fields.w]
     inputs = [base, *cotangents, vec5(*weights), slices[getattr(fields, name)]]
     step.before_sweep.append(functools.partial(wp.launch, _combine, vector, inputs=inputs))
+  for name, field in PASSIVE.items():
+    if name in step.cotangents:
+      inputs = [slices[fields.p], step.cotangents[name], slices[getattr(fields, field)]]
+      step.before_sweep.append(functools.partial(wp.launch, add, vector, inputs=inputs))
 
 
 def _add_acceleration(step) -> wp.array:

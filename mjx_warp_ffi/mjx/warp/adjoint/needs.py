@@ -25,6 +25,7 @@ class Scope(enum.Enum):
 
   FORCES = "forces"  # before the acceleration: nothing has to be solved for them
   SMOOTH = "smooth"  # the acceleration without constraints
+  RNE = "rne"  # the bias force, with that of a given acceleration
   INVERSE = "inverse"  # what forces a given acceleration takes
   FORWARD = "forward"
   STEP = "step"
@@ -37,8 +38,8 @@ class Scope(enum.Enum):
   @property
   def acceleration(self) -> str | None:
     """The name of the acceleration among the outputs, which is solved for."""
-    names = {Scope.FORCES: None, Scope.INVERSE: None, Scope.SMOOTH: "qacc_smooth"}
-    return names.get(self, "qacc")
+    names = {Scope.SMOOTH: "qacc_smooth", Scope.FORWARD: "qacc", Scope.STEP: "qacc"}
+    return names.get(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Needs:
   Attributes:
     solves: whether they depend on the acceleration, so that there is a virtual velocity w.
     inverts: whether they depend on a given acceleration, so that a cotangent is this velocity.
+    inertial: whether qfrc_bias has the force of the bodies' acceleration in it.
     forces: whether generalised forces have cotangents, their own or those of sensors.
     smooth: whether the acceleration without constraints has one.
     senses_forces: whether sensors of actuator forces have.
@@ -64,6 +66,7 @@ class Needs:
 
   solves: bool
   inverts: bool
+  inertial: bool
   forces: bool
   smooth: bool
   senses_forces: bool
@@ -104,12 +107,13 @@ def needs_of(step, *, scope: Scope, rows: bool) -> Needs:
   senses_forces = solves and driven and force_sensors.has_any(mjm, *force_sensors.KINDS)
   at_joints = senses_forces and force_sensors.has_any(mjm, force_sensors.JOINT)
   smooth = forces.ACCELERATION in names
-  reported = at_joints or smooth or not names.isdisjoint(forces.FORCES)
-  inverts = scope is Scope.INVERSE
+  reported = at_joints or smooth or not names.isdisjoint({*forces.FORCES, *forces.PASSIVE})
+  inverts = scope in (Scope.RNE, Scope.INVERSE)
   powers = solves or inverts or reported or not names.isdisjoint({"actuator_force", "act_dot"})
   return Needs(
     solves=solves,
     inverts=inverts,
+    inertial=scope is Scope.RNE,
     forces=reported or inverts,
     smooth=smooth,
     senses_forces=senses_forces,

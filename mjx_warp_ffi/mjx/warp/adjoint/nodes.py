@@ -39,9 +39,10 @@ class Fields:
   w: the virtual velocity. y, z: those of the implicit term, y . M z. a: the acceleration qacc as a
   velocity (J qacc, without the Jdot qvel that `acc` has). i, x, p, u: the virtual velocities of
   inertia, of applied, passive and actuator forces, all w unless such forces have cotangents; n:
-  see `forces`. m: u without the dofs whose total actuator force is at its limit. g: that of the
-  compensation of gravity, p, or m at the dofs whose actuators compensate. s, t: the virtual
-  velocity of the cotangent of the acceleration without constraints, and that acceleration.
+  see `forces`. m: u without the dofs whose total actuator force is at its limit. k, b, f: those of
+  springs, dampers and fluid, p unless one alone has a cotangent. g: that of the compensation of
+  gravity, p, or m at the dofs whose actuators compensate. s, t: the virtual velocity of the
+  cotangent of the acceleration without constraints, and that acceleration.
   """
 
   w: int
@@ -54,6 +55,9 @@ class Fields:
   u: int
   n: int
   m: int
+  k: int
+  b: int
+  f: int
   g: int
   s: int
   t: int
@@ -61,19 +65,27 @@ class Fields:
 
 
 def make_fields(
-  *, second: bool, acceleration: bool, masked: bool, forces: bool, compensated: bool, smooth: bool
+  *,
+  second: bool,
+  acceleration: bool,
+  masked: bool,
+  forces: bool,
+  compensated: bool,
+  smooth: bool,
+  passive: tuple[str, ...],
 ) -> Fields:
-  """The fields of a step with these needs beside w."""
+  """The fields of a step with these needs beside w; `passive` are those of single such forces."""
   names = ["w"] + ["y", "z"] * second + ["a"] * (acceleration or forces)
   names += ["i", "x", "p", "u", "n"] * forces + ["m"] * masked
-  names += ["g"] * (compensated and (masked or forces)) + ["s", "t"] * smooth
-  at = {name: names.index(name) if name in names else NONE for name in "wyzaixpunmgst"}
+  if compensated and (masked or forces):
+    passive = tuple(dict.fromkeys((*passive, "g")))
+  names += [*passive] + ["s", "t"] * smooth
+  at = {name: names.index(name) if name in names else NONE for name in "wyzaixpunmkbfgst"}
   if not forces:
     at |= dict.fromkeys("ixpu", at["w"])
   if "m" not in names:
     at["m"] = at["u"]
-  if "g" not in names:
-    at["g"] = at["p"]
+  at |= {name: at["p"] for name in "kbfg" if name not in names}
   return Fields(**at, count=len(names))
 
 

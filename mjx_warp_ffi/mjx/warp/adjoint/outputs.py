@@ -7,7 +7,7 @@ for a group of them; only its adjoint runs, seeded by the cotangents.
 import warp as wp
 
 from mjx_warp_ffi.mjx.warp.adjoint.attached import Geoms, Sites, geom_frame, site_frame
-from mjx_warp_ffi.mjx.warp.adjoint.forces import ACCELERATION, FORCES
+from mjx_warp_ffi.mjx.warp.adjoint.forces import ACCELERATION, FORCES, PASSIVE
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, SLIDE, Frames, Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
@@ -28,8 +28,9 @@ SUBTREES = ("subtree_com", "subtree_linvel", "subtree_angmom", "cvel")
 TENDONS = ("ten_length", "ten_velocity")
 ACTUATORS = ("actuator_length", "actuator_velocity")
 REPORTS = (*BODIES, *JOINTS, *GEOMS, *SITES, *SUBTREES, *TENDONS, *ACTUATORS)
-REPORTS += (*FORCES, ACCELERATION, "actuator_force", "sensordata", "cacc", "cfrc_int", "cfrc_ext")
-REPORTS += ("energy", "cdof", "cinert", "cam_xpos", "cam_xmat", "light_xpos", "light_xdir")
+REPORTS += (*FORCES, *PASSIVE, ACCELERATION, "actuator_force", "sensordata", "energy")
+REPORTS += ("cacc", "cfrc_int", "cfrc_ext", "cdof", "cdof_dot", "cinert")
+REPORTS += ("cam_xpos", "cam_xmat", "light_xpos", "light_xdir")
 REPORTS += ("contact.dist", "contact.pos", "contact.frame")
 
 

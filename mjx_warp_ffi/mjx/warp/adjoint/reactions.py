@@ -167,8 +167,9 @@ def _pull_kernel(fields: Fields) -> wp.Kernel:
     n = tree.of_body[b]
     for f in range(wp.static(fields.count)):
       x = nodes.fields[f, world, n]
-      virtual = f == wp.static(fields.w) or f == wp.static(fields.i) or f == wp.static(fields.p)
-      if virtual or f == wp.static(fields.u) or f == wp.static(fields.m):
+      virtual = f == wp.static(fields.w) or f == wp.static(fields.i) or f == wp.static(fields.k)
+      virtual = virtual or f == wp.static(fields.b) or f == wp.static(fields.u)
+      if virtual or f == wp.static(fields.m):
         x = x + of_forces[world, b]
       out[f, world, n] = x
 

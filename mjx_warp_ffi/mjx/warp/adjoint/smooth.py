@@ -172,8 +172,11 @@ def kinetic(tree: Tree, nodes: Nodes, inertia: Inertia, world: int, b: int, f: i
 
 
 @functools.cache
-def body_kernel(fields: Fields, *, gravity: bool, gravcomp: bool) -> wp.Kernel:
-  """Inertial, gravitational and applied forces, a thread per world and body."""
+def body_kernel(fields: Fields, *, gravity: bool, gravcomp: bool, inertial: bool) -> wp.Kernel:
+  """Inertial, gravitational and applied forces, a thread per world and body.
+
+  With `inertial` the bias force has the force of the acceleration in it.
+  """
   lifted = gravity and gravcomp and fields.g != fields.i  # along a velocity of its own
 
   @wp.kernel(module="unique")
@@ -210,8 +213,9 @@ def body_kernel(fields: Fields, *, gravity: bool, gravcomp: bool) -> wp.Kernel:
       fx = nodes.fields[wp.static(fields.x), world, n]
       p = p + wp.dot(wp.spatial_top(xfrc[world, b]), point_velocity(fx, c))
       p = p + wp.dot(wp.spatial_bottom(xfrc[world, b]), wp.spatial_top(fx))
-      fn = nodes.fields[wp.static(fields.n), world, n]
-      p = p + _inertia(fn, nodes.fields[wp.static(fields.a), world, n], c, qi, mass, moments)
+      if wp.static(not inertial):
+        fn = nodes.fields[wp.static(fields.n), world, n]
+        p = p + _inertia(fn, nodes.fields[wp.static(fields.a), world, n], c, qi, mass, moments)
     if wp.static(fields.s >= 0):
       fs = nodes.fields[wp.static(fields.s), world, n]
       p = p - _inertia(fs, nodes.fields[wp.static(fields.t), world, n], c, qi, mass, moments)
@@ -263,7 +267,7 @@ def dof_kernel(fields: Fields, *, damper: bool, actuators: bool, discrete: bool)
     p = applied[world, i] * coords[wp.static(fields.x), world, i]
     p = p - armature * a * coords[wp.static(fields.i), world, i]
     if wp.static(damper):
-      p = p - v * factor * coords[wp.static(fields.p), world, i]
+      p = p - v * factor * coords[wp.static(fields.b), world, i]
       if wp.static(discrete):
         if slope >= 0.0:
           step = dofs.timestep[world % dofs.timestep.shape[0]]
@@ -300,7 +304,8 @@ def record(step) -> None:
   flags = m.opt.disableflags
   passive = (flags & _PASSIVE) != _PASSIVE
   inertia = step.inertia
-  kernel = body_kernel(step.fields, gravity=not flags & DisableBit.GRAVITY, gravcomp=passive)
+  options = dict(gravity=not flags & DisableBit.GRAVITY, gravcomp=passive)
+  kernel = body_kernel(step.fields, **options, inertial=step.needs.inertial)
   inputs = [step.sweep.tree, step.sweep.nodes, inertia, x["xfrc_applied"]]
   tape.power(kernel, (tape.nworld, m.nbody - 1), inputs=inputs)
   if step.implicit_bias:

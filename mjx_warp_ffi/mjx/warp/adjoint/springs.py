@@ -104,7 +104,7 @@ def spring_kernel(fields: Fields, *, discrete: bool) -> wp.Kernel:
     kind = springs.jnt_type[j]
     i = springs.jnt_qposadr[j]
     d = springs.jnt_dofadr[j]
-    w = coords[wp.static(fields.p)]
+    w = coords[wp.static(fields.k)]
     p = wp.float32(0.0)
     if kind == FREE:
       x = _translation(springs, state.qpos, world, i)

@@ -136,6 +136,7 @@ class StageAdjoint:
       forces=self.needs.forces,
       compensated=bool(np.any(self.mjm.jnt_actgravcomp)),
       smooth=self.needs.smooth,
+      passive=tuple(x for name, x in forces.PASSIVE.items() if name in self.outputs),
     )
     self._needs_forces = self._polish or self.implicitfast or self.has_welds or masked
     self._needs_forces |= self.discrete

@@ -19,7 +19,7 @@ from mujoco_warp._src.types import (
 from mjx_warp_ffi.mjx.warp.adjoint import sensor_rules
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry import ContactGeometry
 from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import FORCE
-from mjx_warp_ffi.mjx.warp.adjoint.forces import ACCELERATION, FORCES
+from mjx_warp_ffi.mjx.warp.adjoint.forces import ACCELERATION, FORCES, PASSIVE
 from mjx_warp_ffi.mjx.warp.adjoint.needs import Scope
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import REPORTS
 
@@ -50,7 +50,9 @@ PARAMETERS = frozenset(
   | {"qpos0", "qpos_spring"}
 )
 
-_OF_FORCES = frozenset({*FORCES, ACCELERATION, "actuator_force", "act_dot", "energy", "sensordata"})
+_OF_FORCES = frozenset(
+  {*FORCES, *PASSIVE, ACCELERATION, "actuator_force", "act_dot", "energy", "sensordata"}
+)
 
 Words = dict[str, list[int]]  # model fields, and the places of floats in one row of each
 

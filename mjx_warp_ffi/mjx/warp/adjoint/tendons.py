@@ -228,18 +228,17 @@ def tendon_power_kernel(
     power: wp.array2d[float],
   ):
     world, t = wp.tid()
-    f = wp.float32(0.0)
+    p = wp.float32(0.0)
     if wp.static(spring):
       force, by_length = _spring(tendons, rates, world, t)
-      f = force
+      p = force * rates.fields[wp.static(fields.k), world, t]
     armature = armature_of(tendons, reflected, world, t)
     inertial = armature * rates.acceleration[world, t]
     slope = wp.float32(0.0)
     if wp.static(damper):
       drag, by_velocity = _damper(tendons, reflected, rates, world, t)
-      f = f + drag
+      p = p + drag * rates.fields[wp.static(fields.b), world, t]
       slope = by_velocity
-    p = f * rates.fields[wp.static(fields.p), world, t]
     p = p - inertial * rates.fields[wp.static(fields.i), world, t]
     h = tendons.timestep[world % tendons.timestep.shape[0]]
     if wp.static(discrete):

@@ -226,21 +226,3 @@ def test_a_stage_checks_its_arguments():
     mjx.fwd_position(m, d)
   with pytest.raises(TypeError, match="Model and a Data"):
     mjx.kinematics(m, None)
-
-
-def test_a_gradient_of_rne_with_an_acceleration_is_refused_unless_it_is_stopped():
-  mj_model = load("double_pendulum")
-  m, d = mjx.put_model(mj_model), mjx.make_data(mj_model)
-
-  def force(qpos, stop):
-    state = d.replace(qpos=qpos)
-    forces = mjx.rne(m, jax.lax.stop_gradient(state) if stop else state, True)
-    return jnp.sum(forces.qfrc_bias) + jnp.sum(qpos)
-
-  with pytest.raises(NotImplementedError, match="rne has no gradient.*mjx.forward"):
-    jax.grad(force)(d.qpos, False)
-  np.testing.assert_array_equal(jax.grad(force)(d.qpos, True), 1.0)
-  batch = jnp.stack([d.qpos, d.qpos + 1])
-  np.testing.assert_array_equal(
-    jax.jit(jax.vmap(jax.grad(force), (0, None)), static_argnums=1)(batch, True), 1.0
-  )

@@ -6,8 +6,8 @@ is a pure function of the state (`qpos`, `qvel`, `act`, inputs): it runs the pip
 including itself, so calls need no order, and each costs all stages before it. Stages whose results
 are of interest together are one call (`fwd_position`, `fwd_velocity`, `forward`).
 
-Each has a gradient, as `Model.gradient` says, but `rne` of an acceleration. That of `inverse` and
-of a stage before the solve solves nothing; fields that pass through pass their cotangents through.
+Each has a gradient, as `Model.gradient` says. That of `rne`, of `inverse` and of a stage before the
+solve solves nothing; fields that pass through pass their cotangents through.
 
 All raise ValueError for a wrong shape or dtype or a Data of another model, TypeError for other
 types.

@@ -232,10 +232,8 @@ def _check_inverse(m: Model) -> None:
   """Raises NotImplementedError for inverse dynamics without a rule."""
   discrete = m.opt.integrator == IntegratorType.DISCRETE
   discrete = discrete or m.opt.enableflags & EnableBit.INVDISCRETE
-  found = ["the discrete inverse"] if discrete else []
-  found += ["actuatorgravcomp of joints"] if np.any(m.spec.mj_model.jnt_actgravcomp) else []
-  if found:
-    raise NotImplementedError(f"no analytic gradient of {' and '.join(found)}. {_ALTERNATIVE}")
+  if discrete:
+    raise NotImplementedError(f"no analytic gradient of the discrete inverse. {_ALTERNATIVE}")
 
 
 @functools.lru_cache(maxsize=64)

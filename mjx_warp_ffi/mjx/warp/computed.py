@@ -1,8 +1,4 @@
-"""Two more ways to bring a function of mujoco_warp to JAX, beside `ffi.Staged`.
-
-`Stage` is for a part of the pipeline, whose other results pass through; `Computed` for a function
-with further arguments whose results are no fields of Data.
-"""
+"""Functions of mujoco_warp with further arguments, whose results are no fields of Data."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mjx_warp_ffi.mjx.types import Data, Model, leaf_shape, with_results
+from mjx_warp_ffi.mjx.types import Data, Model, leaf_shape
 from mjx_warp_ffi.mjx.warp import batching, ffi, fields
 from mjx_warp_ffi.mjx.warp.ffi import Array, Inputs, Signature
 from mjx_warp_ffi.mjx.warp.workspace import Plan
@@ -55,27 +51,6 @@ def without_gradient(name: str, function: Callable[..., Any]) -> Callable[..., A
 
   call.defvjp(forward, lambda residual, cotangents: cotangents)
   return call
-
-
-@dataclasses.dataclass(frozen=True)
-class Stage(ffi.Staged):
-  """A part of the pipeline as a function of one world that `vmap` batches.
-
-  Its outputs are staged in as well, so that those which the function leaves alone come back as they
-  were; all but the contacts, which are those of the call.
-
-  Attributes:
-    rows: whether the function deals with contacts and constraint rows.
-  """
-
-  rows: bool = True
-
-  def __call__(self, m: Model, d: Data) -> Data:
-    """The Data with the function's results; checks Model and Data first."""
-    ffi.check(m, d)
-    kept = [name for name in self.outputs(m) if not name.startswith("contact.")]
-    inputs = inputs_with(m, d, names=kept, rows=self.rows)
-    return with_results(d, without_gradient(self.name, self.results)(m, inputs))
 
 
 @dataclasses.dataclass(frozen=True)

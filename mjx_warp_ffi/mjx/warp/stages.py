@@ -15,12 +15,10 @@ from mujoco_warp._src import sleep as mjw_sleep
 from mujoco_warp._src import smooth as mjw_smooth
 
 from mjx_warp_ffi.mjx.types import Data, Model
-from mjx_warp_ffi.mjx.warp import fields
 from mjx_warp_ffi.mjx.warp import support_kernels as kernels
 from mjx_warp_ffi.mjx.warp.adjoint.step import Scope
-from mjx_warp_ffi.mjx.warp.computed import Stage
 from mjx_warp_ffi.mjx.warp.ffi import Staged
-from mjx_warp_ffi.mjx.warp.forward import CONTACTS, INPUTS, INTEGRATED, absent
+from mjx_warp_ffi.mjx.warp.forward import CONTACTS, absent
 from mjx_warp_ffi.mjx.warp.types import DisableBit, EnableBit
 from mjx_warp_ffi.mjx.warp.vjp import differentiable
 
@@ -137,12 +135,6 @@ def _dynamic(
   return _stage(name, scope, computes, runs=runs)
 
 
-def _results(m: Model) -> tuple[str, ...]:
-  """All fields that a pipeline may compute; kept ones come back as they were."""
-  own = (f.name for f in fields.data_fields() if f.name not in INTEGRATED | INPUTS)
-  return (*own, *CONTACTS)
-
-
 kinematics = _kinematic("kinematics", _POSES, mjw.kinematics)
 com_pos = _kinematic("com_pos", _CENTRES, mjw.kinematics, mjw.com_pos)
 camlight = _kinematic("camlight", _CAMLIGHT, mjw.kinematics, mjw.com_pos, mjw.camlight)
@@ -175,7 +167,11 @@ sensor_acc = _dynamic(
 )
 
 # These start from the acceleration in the Data.
-rne_with_qacc = Stage(chain(*VELOCITY, rne_with_acceleration, tendon_bias), "rne", _results)
+rne_with_qacc = _stage(
+  *("rne", Scope.RNE, _MOVING),
+  runs=(*VELOCITY, rne_with_acceleration, tendon_bias),
+  reads=("qacc",),
+)
 inverse = _stage(
   *("inverse", Scope.INVERSE, (*_MOVING, "qfrc_constraint", "qfrc_inverse", "sensordata")),
   runs=(begin, no_sensors, mjw.inverse),

@@ -7,10 +7,14 @@ What the acceleration a takes beside the applied and the actuator forces is
 the opposite of all other forces in the equation of motion. So the opposite of its cotangent is the
 virtual velocity, for those forces alone, and nothing is to be solved. The gradient with respect to
 a is that of the same power.
+
+So it is where a is given and only the bias force has its inertial part, as in `rne`: the cotangent
+of that force is one of those in `forces`.
 """
 
 import warp as wp
 
+from mjx_warp_ffi.mjx.warp.adjoint import force_limits
 from mjx_warp_ffi.mjx.warp.adjoint.integrate import negate
 
 NAME = "qfrc_inverse"
@@ -32,3 +36,4 @@ def record(step) -> None:
 
   step.before_sweep.insert(0, write)
   step.before_sweep.append(leave_out)
+  force_limits.mask(step)  # without actuators, nothing of those that compensate for gravity either

@@ -22,8 +22,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
   Contact,
   Geom,
   Pool,
+  load_geom,
   make_contact,
-  make_geom,
 )
 
 NEARNESS = wp.constant(1.0e-5)  # weight of how near a feature is, beside how well it fits
@@ -163,10 +163,8 @@ def capsule_box_codes(
     return
   if pool.geom_type[g[0]] != GeomType.CAPSULE or pool.geom_type[g[1]] != GeomType.BOX:
     return
-  w = pool.worldid[i]
-  size_row = w % geom_size.shape[0]
-  a = make_geom(3, geom_xpos[w, g[0]], geom_xmat[w, g[0]], geom_size[size_row, g[0]])
-  b = make_geom(6, geom_xpos[w, g[1]], geom_xmat[w, g[1]], geom_size[size_row, g[1]])
+  a = load_geom(pool, geom_xpos, geom_xmat, geom_size, i, 0)
+  b = load_geom(pool, geom_xpos, geom_xmat, geom_size, i, 1)
   dist, pos, normal = core.capsule_box(a.pos, a.axis, a.size[0], a.size[1], b.pos, b.rot, b.size)
   p = wp.transpose(b.rot) @ (a.pos - b.pos)
   h = wp.transpose(b.rot) @ a.axis * a.size[1]

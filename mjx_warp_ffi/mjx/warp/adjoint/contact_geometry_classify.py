@@ -51,8 +51,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
   Geom,
   Pool,
   Surfaces,
+  load_geom,
   make_contact,
-  make_geom,
 )
 
 wp.set_module_options({"enable_backward": False, "max_unroll": 1})
@@ -269,11 +269,9 @@ def classify_contacts(
   frozen.rule[i] = first_rule[kind_a, kind_b]
   if first_rule[kind_a, kind_b] != SINGLE:
     return
-  w = pool.worldid[i]
-  row = w % geom_size.shape[0]
-  mesh_row = w % surfaces.geom_dataid.shape[0]
-  ga = make_geom(kind_a, geom_xpos[w, g[0]], geom_xmat[w, g[0]], geom_size[row, g[0]])
-  gb = make_geom(kind_b, geom_xpos[w, g[1]], geom_xmat[w, g[1]], geom_size[row, g[1]])
+  mesh_row = pool.worldid[i] % surfaces.geom_dataid.shape[0]
+  ga = load_geom(pool, geom_xpos, geom_xmat, geom_size, i, 0)
+  gb = load_geom(pool, geom_xpos, geom_xmat, geom_size, i, 1)
   truth = Truth()
   truth.contact = make_contact(pool.dist[i], pool.pos[i], pool.frame[i])
   n = pool.frame[i][0]

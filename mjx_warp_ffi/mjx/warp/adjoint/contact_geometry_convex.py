@@ -32,8 +32,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
   Frozen,
   Geom,
   Pool,
+  load_geom,
   make_contact,
-  make_geom,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_vertical import vertical_gap
 
@@ -211,11 +211,8 @@ def convex_contacts(
     pos_out[i] = pool.pos[i]
     frame_out[i] = pool.frame[i]
     return
-  g = pool.geom[i]
-  w = pool.worldid[i]
-  s = w % geom_size.shape[0]
-  a = make_geom(pool.geom_type[g[0]], geom_xpos[w, g[0]], geom_xmat[w, g[0]], geom_size[s, g[0]])
-  b = make_geom(pool.geom_type[g[1]], geom_xpos[w, g[1]], geom_xmat[w, g[1]], geom_size[s, g[1]])
+  a = load_geom(pool, geom_xpos, geom_xmat, geom_size, i, 0)
+  b = load_geom(pool, geom_xpos, geom_xmat, geom_size, i, 1)
   fa = load_feature(frozen, i, 0)
   fb = load_feature(frozen, i, 1)
   hint = Hint()

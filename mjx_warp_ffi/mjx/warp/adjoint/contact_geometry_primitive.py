@@ -19,8 +19,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
   Contact,
   Geom,
   Pool,
+  load_geom,
   make_contact,
-  make_geom,
 )
 
 UPRIGHT = wp.constant(1.0e-12)  # squared sine of the tilt below which a cylinder stands upright
@@ -170,14 +170,12 @@ def primitive_kernel(pairs: tuple[tuple[GeomType, GeomType], ...]) -> wp.Kernel:
     g = pool.geom[i]
     if g[0] < 0 or g[1] < 0:
       return
-    w = pool.worldid[i]
-    s = w % geom_size.shape[0]
     type_a = pool.geom_type[g[0]]
     type_b = pool.geom_type[g[1]]
     for k in range(wp.static(count)):
       if type_a == wp.static(types[k][0]) and type_b == wp.static(types[k][1]):
-        a = make_geom(type_a, geom_xpos[w, g[0]], geom_xmat[w, g[0]], geom_size[s, g[0]])
-        b = make_geom(type_b, geom_xpos[w, g[1]], geom_xmat[w, g[1]], geom_size[s, g[1]])
+        a = load_geom(pool, geom_xpos, geom_xmat, geom_size, i, 0)
+        b = load_geom(pool, geom_xpos, geom_xmat, geom_size, i, 1)
         contact = wp.static(functions[k])(a, b, pool.slot[i], pool.code[i])
         dist_out[i] = contact.dist
         pos_out[i] = contact.pos

@@ -52,6 +52,22 @@ def make_geom(kind: int, pos: wp.vec3, rot: wp.mat33, size: wp.vec3) -> Geom:
 
 
 @wp.func
+def load_geom(
+  pool: Pool,
+  geom_xpos: wp.array2d[wp.vec3],
+  geom_xmat: wp.array2d[wp.mat33],
+  geom_size: wp.array2d[wp.vec3],
+  i: int,
+  j: int,
+) -> Geom:
+  """Geom j (0 or 1) of contact i."""
+  g = pool.geom[i][j]
+  w = pool.worldid[i]
+  size = geom_size[w % geom_size.shape[0], g]
+  return make_geom(pool.geom_type[g], geom_xpos[w, g], geom_xmat[w, g], size)
+
+
+@wp.func
 def make_contact(dist: float, pos: wp.vec3, frame: wp.mat33) -> Contact:
   """A Contact from its three parts."""
   contact = Contact()

@@ -23,7 +23,7 @@ def local_device(platform):
   return jax.local_devices(backend=platform)[0]
 
 
-def run_python(code, *, devices=1, platform="cpu", **environment):
+def run_python(code, *, devices=1, platform="cpu", timeout=300, **environment):
   """Runs code in a process of its own, with virtual CPU devices; returns what it printed."""
   flags = f"--xla_force_host_platform_device_count={devices}"
   found = [str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH")]
@@ -34,7 +34,7 @@ def run_python(code, *, devices=1, platform="cpu", **environment):
     env=os.environ | variables | environment,
     capture_output=True,
     text=True,
-    timeout=300,
+    timeout=timeout,
   )
   assert done.returncode == 0, done.stderr[-4000:]
   return done.stdout

@@ -166,6 +166,25 @@ def test_a_call_inside_shard_map_varies_with_its_arguments(mode):
 
 # --------------------------------------------------------------------------- other processes
 
+ENDED = """
+import jax, jax.numpy as jnp
+from mjx_warp_ffi.third_party import warp as ffi
+import ffi_helpers as t
+call = ffi.jax_callable(t.scaled, graph_mode=ffi.GraphMode.NONE)
+f = jax.jit(lambda x: call(x[0], 2.0)[0])
+slow = jax.jit(lambda x: jax.lax.fori_loop(0, 40, lambda _, x: x @ x, x))
+x = jnp.eye(1000, dtype=jnp.float32)
+f(slow(x)).block_until_ready()
+kept = f(slow(x))  # waits in a thread of XLA
+f(slow(x))
+print("the end")
+"""
+
+
+def test_a_program_ends_while_calls_are_still_to_come():
+  assert "the end" in run_python(ENDED, timeout=60)
+
+
 CACHED = """
 import logging, sys
 import jax, jax.numpy as jnp, numpy as np, warp as wp

@@ -1,5 +1,7 @@
 """FFI targets: a Python handler registered with XLA for the CPU and for CUDA."""
 
+import atexit
+import contextlib
 import ctypes
 import threading
 import traceback
@@ -75,9 +77,23 @@ def get_or_register(name: str, make: Callable[[], Target]) -> Target:
   XLA keeps the address of a handler for the life of the process, so a target is never dropped.
   """
   with _lock:
+    if not _targets:
+      atexit.register(_keep_clients)
     if name not in _targets:
       _targets[name] = make()
     return _targets[name]
+
+
+def _keep_clients() -> None:
+  """Keeps XLA's clients beyond the end of the interpreter, which has come.
+
+  A client that is destroyed with the last objects of the interpreter waits for its threads; one
+  that is about to call a handler waits for the interpreter, and the process would never end.
+  """
+  for platform in call_lib.PLATFORMS:
+    with contextlib.suppress(RuntimeError):  # there is no such platform
+      for device in jax.local_devices(backend=platform.lower()):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(device.client))
 
 
 def register_once(

@@ -15,23 +15,12 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from mjx_warp_ffi.mjx.tangent import multiply, normalize
+from mjx_warp_ffi.mjx.ancestry import moves, subtrees
+from mjx_warp_ffi.mjx.quaternions import conjugate, matrix, multiply, normalize, rotate
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, SLIDE, Topology, topology
 from mjx_warp_ffi.mjx.warp.types import EqType, GeomType, ObjType, TrnType
 
 Leaves = dict[str, jax.Array]
-
-
-def rotate(q: jax.Array, v: jax.Array) -> jax.Array:
-  """Vectors turned by unit quaternions."""
-  t = 2 * jnp.cross(q[..., 1:], v)
-  return v + q[..., :1] * t + jnp.cross(q[..., 1:], t)
-
-
-def matrix(q: jax.Array) -> jax.Array:
-  """The rotation matrices of unit quaternions."""
-  like = q[..., 1:]
-  return jnp.stack([rotate(q, jnp.broadcast_to(axis, like.shape)) for axis in _AXES], axis=-1)
 
 
 def distance(x: jax.Array) -> jax.Array:
@@ -94,13 +83,8 @@ def rest(mj: mujoco.MjModel, leaves: Leaves) -> Rest:
   top = topology(mj)
   x, q = _poses(top, leaves)
   bodies = top.arrays["of_body"]
-  moves = np.zeros((mj.nbody, mj.nv), bool)
-  for body in range(1, mj.nbody):
-    moves[body] = moves[mj.body_parentid[body]]
-    start = mj.body_dofadr[body]
-    moves[body, start : start + mj.body_dofnum[body]] = True
   axis, slide, anchor = _axes(mj, top, leaves, (x, q))
-  return Rest(mj, leaves, x[bodies], q[bodies], axis, slide, anchor, moves)
+  return Rest(mj, leaves, x[bodies], q[bodies], axis, slide, anchor, moves(mj))
 
 
 def _poses(top: Topology, leaves: Leaves) -> tuple[jax.Array, jax.Array]:
@@ -156,14 +140,6 @@ def _axes(
 def centres(at: Rest) -> jax.Array:
   """Centres of mass of the bodies, (nbody, 3)."""
   return at.place(np.arange(at.mj.nbody), at.leaves["body_ipos"])
-
-
-def subtrees(mj: mujoco.MjModel) -> np.ndarray:
-  """Whether the second body belongs to the subtree of the first, as numbers."""
-  below = np.eye(mj.nbody, dtype=np.float32)
-  for body in range(mj.nbody - 1, 0, -1):
-    below[mj.body_parentid[body]] += below[body]
-  return below
 
 
 def actuators_of(mj: mujoco.MjModel, tendons: bool) -> np.ndarray:
@@ -238,9 +214,8 @@ def equality_data(at: Rest) -> jax.Array:
   bodies = mj.eq_objtype == ObjType.BODY
   b1, b2 = (np.where(bodies, x, 0) for x in (mj.eq_obj1id, mj.eq_obj2id))
   own, other = np.where(welds, b2, b1), np.where(welds, b1, b2)
-  back = at.xquat[other] * np.array([1, -1, -1, -1], np.float32)
-  anchor = rotate(back, at.place(own, data[:, :3]) - at.xpos[other])
-  turned = multiply(at.xquat[b1] * np.array([1, -1, -1, -1], np.float32), at.xquat[b2])
+  anchor = rotate(conjugate(at.xquat[other]), at.place(own, data[:, :3]) - at.xpos[other])
+  turned = multiply(conjugate(at.xquat[b1]), at.xquat[b2])
   posed = jnp.concatenate([data[:, :3], anchor, turned, data[:, 10:]], axis=1)
   joined = data.at[:, 3:6].set(anchor)
   connects = (bodies & (mj.eq_type == EqType.CONNECT))[:, None]

@@ -15,13 +15,12 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from mjx_warp_ffi.mjx.constants import Rest, distance, rotate
-from mjx_warp_ffi.mjx.tangent import multiply, normalize
+from mjx_warp_ffi.mjx.constants import Rest, distance
+from mjx_warp_ffi.mjx.quaternions import conjugate, multiply, normalize, rotate
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE
 from mjx_warp_ffi.mjx.warp.types import GeomType, TrnType, WrapType
 
 _BISECTIONS = 40
-_CONJUGATE = np.array([1, -1, -1, -1], np.float32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +109,7 @@ def _bent(at: Rest, pieces: _Pieces) -> tuple[jax.Array, jax.Array]:
   x0, x1 = sites(at, pieces.site0), sites(at, pieces.site1)
   x = at.place(bg, leaves["geom_pos"][geom])
   q = normalize(multiply(at.xquat[bg], leaves["geom_quat"][geom]))
-  back = q * _CONJUGATE
+  back = conjugate(q)
   ends = (rotate(back, x0 - x), rotate(back, x1 - x), rotate(back, sites(at, pieces.side) - x))
   ball = mj.geom_type[geom] == GeomType.SPHERE
   arc, y0, y1, meets = jax.vmap(_around)(ends, leaves["geom_size"][geom, 0], ball, pieces.side >= 0)
@@ -271,7 +270,7 @@ def _joint_moments(at: Rest, out: jax.Array, which: np.ndarray, trn: int) -> jax
     if trn == TrnType.JOINTINPARENT:
       start = mj.jnt_qposadr[mj.actuator_trnid[some, 0]] + num - 3
       q = normalize(at.leaves["qpos0"][start[:, None] + np.arange(4)])
-      turned = rotate(q * _CONJUGATE, arm[:, num - 3 :])
+      turned = rotate(conjugate(q), arm[:, num - 3 :])
       arm = jnp.concatenate([arm[:, : num - 3], turned], axis=1)
     out = out.at[some[:, None], dofs].set(arm)
   return out

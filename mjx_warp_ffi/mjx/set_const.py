@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import mujoco
 
 from mjx_warp_ffi.mjx import constants, paths
+from mjx_warp_ffi.mjx.ancestry import subtrees
 from mjx_warp_ffi.mjx.constants import Leaves
 from mjx_warp_ffi.mjx.spec import Spec
 from mjx_warp_ffi.mjx.types import Model, leaf_shape
@@ -61,7 +62,7 @@ class _Model:
 
 
 def _masses(m: _Model) -> Leaves:
-  return {"body_subtreemass": jnp.asarray(constants.subtrees(m.mj)) @ m.leaves["body_mass"]}
+  return {"body_subtreemass": jnp.asarray(subtrees(m.mj)) @ m.leaves["body_mass"]}
 
 
 def _weights(m: _Model) -> Leaves:

@@ -23,9 +23,9 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from mjx_warp_ffi.mjx.quaternions import TINY, conjugate, multiply, normalize, squared_norm
 from mjx_warp_ffi.mjx.types import Model
 
-_TINY = 1e-30  # squared norm below which a quaternion counts as zero; MuJoCo's mjMINVAL squared
 _SMALL = 1e-4  # squared angle below which two terms of the series are exact in float32
 
 
@@ -57,38 +57,14 @@ def _layout(m: Model | mujoco.MjModel) -> _Layout:
   return _Layout(np.array(q, int), np.array(v, int), columns_q, columns_v)
 
 
-def multiply(a: jax.Array, b: jax.Array) -> jax.Array:
-  """Products of quaternions."""
-  aw, av, bw, bv = a[..., :1], a[..., 1:], b[..., :1], b[..., 1:]
-  w = aw * bw - jnp.sum(av * bv, axis=-1, keepdims=True)
-  return jnp.concatenate([w, aw * bv + bw * av + jnp.cross(av, bv)], axis=-1)
-
-
-def _conjugate(q: jax.Array) -> jax.Array:
-  return jnp.concatenate([q[..., :1], -q[..., 1:]], axis=-1)
-
-
 def _pure(t: jax.Array) -> jax.Array:
   """The quaternions (0, t)."""
   return jnp.concatenate([jnp.zeros_like(t[..., :1]), t], axis=-1)
 
 
-def _square(x: jax.Array) -> jax.Array:
-  return jnp.sum(x * x, axis=-1, keepdims=True)
-
-
-def normalize(q: jax.Array) -> jax.Array:
-  """Quaternions of length one; one of zeros becomes the identity."""
-  square = _square(q)
-  zero = square < _TINY
-  unit = q / jnp.sqrt(jnp.where(zero, jnp.ones_like(square), square))
-  identity = jnp.zeros_like(q).at[..., 0].set(1)
-  return jnp.where(zero, identity, unit)
-
-
 def _exponential(t: jax.Array) -> jax.Array:
   """The quaternions of rotation vectors."""
-  square = _square(t)
+  square = squared_norm(t)
   small = square < _SMALL
   angle = jnp.sqrt(jnp.where(small, jnp.ones_like(square), square))
   factor = jnp.where(small, 0.5 - square / 48, jnp.sin(angle / 2) / angle)
@@ -100,7 +76,7 @@ def _logarithm(q: jax.Array) -> jax.Array:
   """The rotation vectors of unit quaternions, of angles up to pi."""
   q = jnp.where(q[..., :1] < 0, -q, q)
   w, v = q[..., :1], q[..., 1:]
-  square = _square(v)
+  square = squared_norm(v)
   small = square < _SMALL
   sine = jnp.sqrt(jnp.where(small, jnp.ones_like(square), square))
   one = jnp.where(small, w, jnp.ones_like(w))  # w is about 1 where the sine is small
@@ -152,7 +128,7 @@ def difference(m: Model | mujoco.MjModel, qpos1: jax.Array, qpos2: jax.Array) ->
   if not len(where.quat_q):
     return result
   first, second = (normalize(x[..., where.quat_q]) for x in (qpos1, qpos2))
-  turn = _logarithm(multiply(_conjugate(first), second))
+  turn = _logarithm(multiply(conjugate(first), second))
   return result.at[..., where.quat_v].set(turn)
 
 
@@ -177,8 +153,8 @@ def gradient_to_coordinates(
   if not len(where.quat_q):
     return result
   q = qpos[..., where.quat_q]
-  square = _square(q)
-  zero = square < _TINY
+  square = squared_norm(q)
+  zero = square < TINY
   turned = 2 * multiply(q, _pure(gradient[..., where.quat_v]))
   lifted = jnp.where(zero, jnp.zeros_like(q), turned / jnp.where(zero, 1, square))
   return result.at[..., where.quat_q].set(lifted)
@@ -228,10 +204,10 @@ def _project(
   if not len(where.quat_q):
     return result
   q = qpos[..., where.quat_q]
-  turn = multiply(_conjugate(q), x[..., where.quat_q])[..., 1:]
+  turn = multiply(conjugate(q), x[..., where.quat_q])[..., 1:]
   if by_norm:
-    square = _square(q)
-    zero = square < _TINY
+    square = squared_norm(q)
+    zero = square < TINY
     turn = jnp.where(zero, jnp.zeros_like(turn), 2 * turn / jnp.where(zero, 1, square))
   else:
     turn = turn / 2

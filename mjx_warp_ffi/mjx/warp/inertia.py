@@ -11,9 +11,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import mujoco
 import numpy as np
 
+from mjx_warp_ffi.mjx import ancestry
 from mjx_warp_ffi.mjx.spec import Spec
 from mjx_warp_ffi.mjx.types import Data, Model
 from mjx_warp_ffi.mjx.warp import ffi
@@ -27,26 +27,14 @@ _UNRULED = ("tendon_armature", "actuator_armature")
 @functools.lru_cache(maxsize=64)
 def moves(spec: Spec) -> np.ndarray:
   """Whether a dof moves a body, (nbody, nv)."""
-  mj_model = spec.mj_model
-  found = mj_model.dof_bodyid[None, :] == np.arange(mj_model.nbody)[:, None]
-  for body in range(1, mj_model.nbody):  # parents come before their children
-    found[body] |= found[mj_model.body_parentid[body]]
-  return found
-
-
-def _below(mj_model: mujoco.MjModel) -> np.ndarray:
-  """Whether a body is another one or below it, (nbody, nbody)."""
-  below = np.eye(mj_model.nbody, dtype=np.float32)
-  for body in range(mj_model.nbody - 1, 0, -1):
-    below[mj_model.body_parentid[body]] += below[body]
-  return below
+  return ancestry.moves(spec.mj_model)
 
 
 def _matrix(spec: Spec, cdof: jax.Array, *, cinert: jax.Array, armature: jax.Array) -> jax.Array:
   """The matrix from the axes of the dofs and the inertias of the bodies."""
   mj_model = spec.mj_model
   body = mj_model.dof_bodyid
-  c = jnp.matmul(_below(mj_model), cinert, precision=_EXACT)[body]
+  c = jnp.matmul(ancestry.subtrees(mj_model), cinert, precision=_EXACT)[body]
   moments = jnp.stack([c[:, [0, 3, 4]], c[:, [3, 1, 5]], c[:, [4, 5, 2]]], axis=1)
   ang, lin = cdof[:, :3], cdof[:, 3:]
   torque = jnp.einsum("nij,nj->ni", moments, ang, precision=_EXACT) + jnp.cross(c[:, 6:9], lin)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from mjx_warp_ffi.mjx.quaternions import matrix, multiply, normalize, rotate
 from mjx_warp_ffi.mjx.spec import Spec
 from mjx_warp_ffi.mjx.types import Model
 
@@ -40,19 +41,6 @@ def _levels(spec: Spec) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
   return geoms, tuple(np.array(x) for x in levels)
 
 
-def _rotate(q: jax.Array, x: jax.Array) -> jax.Array:
-  """Vectors turned by unit quaternions."""
-  t = 2.0 * jnp.cross(q[..., 1:], x)
-  return x + q[..., :1] * t + jnp.cross(q[..., 1:], t)
-
-
-def _mul(a: jax.Array, b: jax.Array) -> jax.Array:
-  """Products of quaternions."""
-  real = a[..., :1] * b[..., :1] - jnp.sum(a[..., 1:] * b[..., 1:], axis=-1, keepdims=True)
-  imag = a[..., :1] * b[..., 1:] + b[..., :1] * a[..., 1:] + jnp.cross(a[..., 1:], b[..., 1:])
-  return jnp.concatenate([real, imag], axis=-1)
-
-
 def static_poses(m: Model) -> tuple[np.ndarray, jax.Array, jax.Array]:
   """The geoms welded to the world, their positions and their matrices."""
   geoms, levels = _levels(m.spec)
@@ -60,14 +48,12 @@ def static_poses(m: Model) -> tuple[np.ndarray, jax.Array, jax.Array]:
   quat = jnp.zeros((m.nbody, 4), jnp.float32).at[:, 0].set(1.0)
   for bodies in levels:
     up = m.body_parentid[bodies]
-    pos = pos.at[bodies].set(pos[up] + _rotate(quat[up], m.body_pos[bodies]))
-    quat = quat.at[bodies].set(_mul(quat[up], m.body_quat[bodies]))
+    pos = pos.at[bodies].set(pos[up] + rotate(quat[up], m.body_pos[bodies]))
+    quat = quat.at[bodies].set(multiply(quat[up], m.body_quat[bodies]))
   body = m.geom_bodyid[geoms]
-  pos = pos[body] + _rotate(quat[body], m.geom_pos[geoms])
-  quat = _mul(quat[body], m.geom_quat[geoms])
-  quat = quat / jnp.sqrt(jnp.sum(quat**2, axis=-1, keepdims=True))
-  axes = [_rotate(quat, jnp.eye(3, dtype=jnp.float32)[i]) for i in range(3)]
-  return geoms, pos, jnp.stack(axes, axis=-1)
+  pos = pos[body] + rotate(quat[body], m.geom_pos[geoms])
+  quat = multiply(quat[body], m.geom_quat[geoms])
+  return geoms, pos, matrix(normalize(quat))
 
 
 def poses(m: Model, geom_xpos: jax.Array, *, geom_xmat: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -88,6 +88,8 @@ class Oracle:
     owner = self.m.opt if name.startswith("opt.") else self.m
     field = name.removeprefix("opt.")
     x = np.atleast_1d(getattr(owner, field)).astype(float)
+    if getattr(getattr(owner, field), "dtype", None) == np.float32:
+      eps = 2.0**-20  # which float32 adds exactly to numbers of this size
     out = np.zeros(x.shape)
     for i in np.ndindex(*x.shape):
       if nonzero and x[i] == 0:

@@ -294,10 +294,10 @@ def test_a_result_without_a_rule_inside_a_loop_is_nan_and_named(ctrl):
 
 
 def test_a_sensor_without_a_rule_spoils_the_gradient_only_where_it_is_used():
-  camera = """<mujoco><worldbody><camera name="eye" pos="0 -3 1" resolution="2 1"/>
+  sensors = """<mujoco><worldbody>
     <body><joint name="hinge" axis="0 1 0"/><geom size=".1" pos=".3 0 0"/></body></worldbody>
-    <sensor><rangefinder camera="eye"/><jointvel joint="hinge"/></sensor></mujoco>"""
-  m = mjx.put_model(mujoco.MjModel.from_xml_string(camera))
+    <sensor><user dim="2" needstage="pos"/><jointvel joint="hinge"/></sensor></mujoco>"""
+  m = mjx.put_model(mujoco.MjModel.from_xml_string(sensors))
   d = make(m)
 
   def loss(v: jax.Array, i: int) -> jax.Array:
@@ -317,3 +317,16 @@ def test_disabled_sensors_have_a_gradient_of_zero():
   d = make(m)
   gradient = jax.grad(lambda v: jnp.sum(mjx.step(m, d.replace(qvel=v)).sensordata))(d.qvel)
   np.testing.assert_array_equal(gradient, np.zeros(m.nv))
+
+
+def test_the_lens_of_a_camera_has_a_gradient_where_a_sensor_looks_through_it():
+  text = """<mujoco><worldbody><camera name="eye" pos="0 -2 0" xyaxes="1 0 0 0 0 1" fovy="50"
+    resolution="10 8"/><body><joint name="hinge" axis="0 1 0"/><geom size=".1" pos=".3 0 0"/>
+    <site name="tip" pos=".6 0 0"/></body></worldbody>
+    <sensor><camprojection site="tip" camera="eye"/></sensor></mujoco>"""
+  m = mjx.put_model(mujoco.MjModel.from_xml_string(text))
+  d = make(m)
+  got = jax.grad(lambda x: mjx.step(m.replace(cam_fovy=x), d).sensordata[0])(m.cam_fovy)
+  half = np.deg2rad(25.0)  # the tip is 2 away from the camera and 0.6 beside its axis
+  expected = -4 / np.sin(half) ** 2 * np.deg2rad(0.5) * 0.6 / 2
+  np.testing.assert_allclose(got, [expected], rtol=1e-5)

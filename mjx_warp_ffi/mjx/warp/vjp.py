@@ -31,7 +31,7 @@ from mjx_warp_ffi.mjx.warp.reverse import reverse_once, reverse_only
 Results = dict[str, jax.Array]
 
 # Only rendering and the search for pairs read these leaves: the gradient of a step is zero.
-_DRAWN = ("mat_", "cam_fovy", "cam_intrinsic", "geom_rgba", "geom_rbound", "geom_aabb")
+_DRAWN = ("mat_", "geom_rgba", "geom_rbound", "geom_aabb")
 _DRAWN += ("light_attenuation", "light_cutoff", "light_exponent", "light_ambient", "light_diffuse")
 _DRAWN += ("light_specular",)
 

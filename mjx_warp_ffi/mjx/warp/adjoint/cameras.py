@@ -1,7 +1,9 @@
-"""Cotangents of the poses of cameras and of the positions and directions of lights."""
+"""Cotangents of the poses of cameras and of the positions and directions of lights, and lenses."""
+
+import math
 
 import warp as wp
-from mujoco_warp._src.types import CamLightType
+from mujoco_warp._src.types import CamLightType, ProjectionType
 
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import record_centres
@@ -12,6 +14,8 @@ LIGHTS = ("light_xpos", "light_xdir")
 _FIXED, _TRACK = int(CamLightType.FIXED), int(CamLightType.TRACK)
 _TRACKCOM = int(CamLightType.TRACKCOM)
 _TARGET, _TARGETCOM = int(CamLightType.TARGETBODY), int(CamLightType.TARGETBODYCOM)
+_PERSPECTIVE = int(ProjectionType.PERSPECTIVE)
+_HALF_DEGREE = wp.constant(math.pi / 360.0)
 
 
 @wp.struct
@@ -24,6 +28,66 @@ class Mounts:
   pos: wp.array2d[wp.vec3]
   pos0: wp.array2d[wp.vec3]
   poscom0: wp.array2d[wp.vec3]
+
+
+@wp.struct
+class Views:
+  """Where the cameras are, and their axes."""
+
+  xpos: wp.array2d[wp.vec3]
+  xmat: wp.array2d[wp.mat33]
+
+
+@wp.struct
+class Lenses:
+  """What the cameras make of a direction: model fields."""
+
+  cam_fovy: wp.array2d[float]
+  cam_intrinsic: wp.array2d[wp.vec4]
+  resolution: wp.array[wp.vec2i]
+  sensorsize: wp.array[wp.vec2]
+  projection: wp.array[int]
+
+
+@wp.func
+def focal(lens: Lenses, world: int, camera: int) -> wp.vec2:
+  """The focal lengths of a camera in perspective, in pixels."""
+  across = float(lens.resolution[camera][0])
+  high = float(lens.resolution[camera][1])
+  size = lens.sensorsize[camera]
+  out = wp.vec2(0.0, 0.0)
+  if size[0] != 0.0 and size[1] != 0.0:
+    y = lens.cam_intrinsic[world % lens.cam_intrinsic.shape[0], camera]
+    out = wp.vec2(y[0] / size[0] * across, y[1] / size[1] * high)
+  else:
+    angle = lens.cam_fovy[world % lens.cam_fovy.shape[0], camera] * _HALF_DEGREE
+    f = 0.5 * high / wp.tan(angle)
+    out = wp.vec2(f, f)
+  return out
+
+
+@wp.func
+def pixel_ray(lens: Lenses, world: int, camera: int, pixel: int):
+  """Where the ray through the middle of a pixel starts, and its direction, in a camera's frame."""
+  across = lens.resolution[camera][0]
+  row = pixel / across
+  x = float(pixel - row * across) + 0.5
+  y = float(row) + 0.5
+  half = 0.5 * wp.vec2(float(across), float(lens.resolution[camera][1]))
+  start = wp.vec3(0.0)
+  along = wp.vec3(0.0, 0.0, -1.0)
+  if lens.projection[camera] == _PERSPECTIVE:
+    f = focal(lens, world, camera)
+    size = lens.sensorsize[camera]
+    middle = half
+    if size[0] != 0.0 and size[1] != 0.0:
+      c = lens.cam_intrinsic[world % lens.cam_intrinsic.shape[0], camera]
+      middle = 2.0 * wp.vec2(c[2] / size[0] * half[0], c[3] / size[1] * half[1])
+    along = wp.vec3((x - middle[0]) / f[0], (middle[1] - y) / f[1], -1.0)
+  else:
+    extent = 0.5 * lens.cam_fovy[world % lens.cam_fovy.shape[0], camera]
+    start = extent * wp.vec3(x / half[0] - 1.0, 1.0 - y / half[1], 0.0)
+  return start, along
 
 
 @wp.func
@@ -129,15 +193,34 @@ def record(step) -> None:
   cameras, lights = step.reports(CAMERAS), step.reports(LIGHTS)
   if not cameras and not lights:
     return
-  nodes = [step.sweep.tree, step.sweep.nodes, record_centres(step)[0]]
-  kinds = (
-    (_camera_pose, "cam", ("quat", "mat0"), cameras),
-    (_light_pose, "light", ("dir", "dir0"), lights),
-  )
-  for kernel, kind, names, reports in kinds:
-    if reports:
-      fixed = {f: getattr(step.m, f"{kind}_{f}") for f in ("mode", "bodyid", "targetbodyid")}
-      leaves = {f: step.leaf(f"{kind}_{f}") for f in ("pos", "pos0", "poscom0")}
-      inputs = [step.tape.struct(Mounts, **fixed, **leaves)]
-      inputs += [step.leaf(f"{kind}_{f}") for f in names]
-      step.tape.output(kernel, inputs=[*inputs, *nodes], outputs=reports)
+  com = record_centres(step)[0]
+  if cameras:
+    step.tape.output(_camera_pose, inputs=_inputs(step, "cam", com), outputs=cameras)
+  if lights:
+    step.tape.output(_light_pose, inputs=_inputs(step, "light", com), outputs=lights)
+
+
+def _inputs(step, kind: str, com: wp.array) -> list:
+  """The inputs of the poses of cameras ("cam") or lights ("light")."""
+  fixed = {f: getattr(step.m, f"{kind}_{f}") for f in ("mode", "bodyid", "targetbodyid")}
+  leaves = {f: step.leaf(f"{kind}_{f}") for f in ("pos", "pos0", "poscom0")}
+  names = dict(cam=("quat", "mat0"), light=("dir", "dir0"))[kind]
+  turned = [step.leaf(f"{kind}_{f}") for f in names]
+  mounts = step.tape.struct(Mounts, **fixed, **leaves)
+  return [mounts, *turned, step.sweep.tree, step.sweep.nodes, com]
+
+
+def record_views(step) -> Views:
+  """Records the poses of the cameras, for what they measure."""
+  tape, shape = step.tape, step.m.ncam
+  views = [tape.array(max(1, shape), dtype=x) for x in (wp.vec3, wp.mat33)]
+  if shape:
+    inputs = _inputs(step, "cam", record_centres(step)[0])
+    tape.launch(_camera_pose, (tape.nworld, shape), inputs=inputs, outputs=views)
+  return tape.struct(Views, xpos=views[0], xmat=views[1])
+
+
+def make_lenses(step) -> Lenses:
+  """The lenses of the cameras of a `StageAdjoint`."""
+  fixed = {f: getattr(step.m, f"cam_{f}") for f in ("resolution", "sensorsize", "projection")}
+  return step.tape.struct(Lenses, **fixed, **step.leaves("cam_fovy", "cam_intrinsic"))

@@ -1,4 +1,4 @@
-"""Cotangents of the rangefinders of sites: how far a ray goes until it meets a geom.
+"""Cotangents of rangefinders: where rays of sites and cameras meet a geom.
 
 The point that a ray meets stays on the surface F(point) = 0 of the geom that it met: where the
 surface moves, the distance changes by -F / F', with F' the derivative of F along the ray, held
@@ -6,18 +6,21 @@ fixed. Meshes and height fields are planes there.
 """
 
 import mujoco
-import numpy as np
 import warp as wp
 from mujoco_warp._src.ray import rays
-from mujoco_warp._src.types import GeomType, ObjType, SensorType, vec6
+from mujoco_warp._src.types import GeomType, ObjType, RayDataField, SensorType, vec6
 
+from mjx_warp_ffi.mjx.warp.adjoint import cameras
 from mjx_warp_ffi.mjx.warp.adjoint.attached import Geoms, Sites, geom_frame, site_frame
+from mjx_warp_ffi.mjx.warp.adjoint.cameras import Lenses, Views
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotate, unrotate
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import frozen, rotate, unrotate
 
 KIND = int(SensorType.RANGEFINDER)
 _SITE = int(ObjType.SITE)
-_DISTANCE = 1 << int(mujoco.mjtRayDataField.mjRAYDATA_DIST)
+_DISTANCE, _DIRECTION = int(RayDataField.DIST), int(RayDataField.DIR)
+_ORIGIN, _POINT = int(RayDataField.ORIGIN), int(RayDataField.POINT)
+_NORMAL, _DEPTH = int(RayDataField.NORMAL), int(RayDataField.DEPTH)
 _ANY_GROUP = vec6(*[float(mujoco.mjMAXVAL)] * 6)
 PLANE, SPHERE = int(GeomType.PLANE), int(GeomType.SPHERE)
 CAPSULE, ELLIPSOID = int(GeomType.CAPSULE), int(GeomType.ELLIPSOID)
@@ -79,131 +82,163 @@ def surface(kind: int, p: wp.vec3, size: wp.vec3, normal: wp.vec3):
 
 @wp.struct
 class Rays:
-  """The rangefinders, and what their rays meet."""
+  """The rays of the rangefinders, and what they meet."""
 
+  sensor: wp.array[int]  # of each ray
+  first: wp.array[int]  # of each sensor: its first ray
+  objtype: wp.array[int]  # of each sensor, as the next ones
   objid: wp.array[int]
   adr: wp.array[int]
+  data: wp.array2d[int]  # the first is a mask of what is reported
+  pnt: wp.array2d[wp.vec3]
+  vec: wp.array2d[wp.vec3]
   geom: wp.array2d[int]
   dist: wp.array2d[float]
   normal: wp.array2d[wp.vec3]
+  slope: wp.array2d[float]  # F', zero where a ray meets nothing
   geom_type: wp.array[int]
 
 
-@wp.kernel(enable_backward=False)
-def _aim(
-  r: Rays,
-  xpos: wp.array2d[wp.vec3],
-  xmat: wp.array2d[wp.mat33],
-  pnt: wp.array2d[wp.vec3],
-  vec: wp.array2d[wp.vec3],
-):
-  """The rays, a thread per world and sensor."""
-  world, it = wp.tid()
-  s = r.objid[it]
-  pnt[world, it] = xpos[world, s]
-  vec[world, it] = wp.vec3(xmat[world, s][0, 2], xmat[world, s][1, 2], xmat[world, s][2, 2])
+@wp.kernel(module="unique")
+def _aim(r: Rays, sites: Sites, views: Views, lens: Lenses, tree: Tree, nodes: Nodes, out: Rays):
+  """The rays, a thread per world and ray."""
+  world, i = wp.tid()
+  k = r.sensor[i]
+  o = r.objid[k]
+  if r.objtype[k] == _SITE:
+    n, arm, axes = site_frame(sites, tree, nodes, world, o)
+    out.pnt[world, i] = nodes.xpos[world, n] + arm
+    out.vec[world, i] = rotate(axes, wp.vec3(0.0, 0.0, 1.0))
+  else:
+    start, along = cameras.pixel_ray(lens, world, o, i - r.first[k])
+    xmat = views.xmat[world, o]
+    out.pnt[world, i] = views.xpos[world, o] + xmat @ start
+    out.vec[world, i] = wp.normalize(xmat @ along)
 
 
 @wp.kernel(enable_backward=False)
-def _weigh(
+def _meet(
   r: Rays,
   xpos: wp.array2d[wp.vec3],
   xmat: wp.array2d[wp.mat33],
   geom_size: wp.array2d[wp.vec3],
-  pnt: wp.array2d[wp.vec3],
-  vec: wp.array2d[wp.vec3],
-  cot: wp.array2d[float],
-  weight: wp.array2d[float],
 ):
-  """Normals in the frames of the geoms, and -cotangent / F', zero where nothing is met."""
-  world, it = wp.tid()
-  g = r.geom[world, it]
+  """Normals in the frames of the geoms, F', and distances to the last digit, by world and ray."""
+  world, i = wp.tid()
+  g = r.geom[world, i]
   y = wp.float32(0.0)
-  if g >= 0 and r.dist[world, it] >= 0.0:
+  if g >= 0 and r.dist[world, i] >= 0.0:
     turn = wp.transpose(xmat[world, g])
-    n = turn @ r.normal[world, it]
-    r.normal[world, it] = n
-    v = turn @ vec[world, it]
-    p = turn @ (pnt[world, it] + r.dist[world, it] * vec[world, it] - xpos[world, g])
+    n = turn @ r.normal[world, i]
+    r.normal[world, i] = n
+    start = turn @ (r.pnt[world, i] - xpos[world, g])
+    v = turn @ r.vec[world, i]
     size = geom_size[world % geom_size.shape[0], g]
-    x = cot[world, r.adr[it]]
-    if x != 0.0:
-      _y, slope = surface(r.geom_type[g], p, size, n)
-      y = -x / wp.dot(slope, v)
-  weight[world, it] = y
+    _y, slope = surface(r.geom_type[g], start + r.dist[world, i] * v, size, n)
+    y = wp.dot(slope, v)
+  r.slope[world, i] = y
 
 
 @wp.func
-def _value(
-  r: Rays,
-  sites: Sites,
-  geoms: Geoms,
-  geom_size: wp.array2d[wp.vec3],
-  tree: Tree,
-  nodes: Nodes,
-  world: int,
-  it: int,
-) -> float:
-  """The surface function where a ray meets it."""
-  s = r.objid[it]
-  g = r.geom[world, it]
-  n0, r0, q0 = site_frame(sites, tree, nodes, world, s)
-  n1, r1, q1 = geom_frame(geoms, tree, nodes, world, g)
-  x = nodes.xpos[world, n0] + r0 + r.dist[world, it] * rotate(q0, wp.vec3(0.0, 0.0, 1.0))
-  p = unrotate(q1, x - nodes.xpos[world, n1] - r1)
-  size = geom_size[world % geom_size.shape[0], g]
-  value, _slope = surface(r.geom_type[g], p, size, r.normal[world, it])
-  return value
+def _place(r: Rays, i: int, field: int) -> int:
+  """Where the sensordata have a field of a ray, or -1."""
+  k = r.sensor[i]
+  mask = r.data[k, 0]
+  stride = wp.int32(0)
+  before = wp.int32(0)
+  for f in range(6):
+    width = wp.int32(3)
+    if f == _DISTANCE or f == _DEPTH:
+      width = 1
+    if (mask >> f) & 1 == 0:
+      width = 0
+    stride += width
+    if f < field:
+      before += width
+  out = wp.int32(-1)
+  if (mask >> field) & 1 == 1:
+    out = r.adr[k] + (i - r.first[k]) * stride + before
+  return out
+
+
+@wp.func
+def _product(cot: wp.array2d[float], world: int, at: int, x: wp.vec3) -> float:
+  """The cotangent of a vector times it, zero if it is not reported."""
+  y = wp.float32(0.0)
+  if at >= 0:
+    y = cot[world, at] * x[0] + cot[world, at + 1] * x[1] + cot[world, at + 2] * x[2]
+  return y
 
 
 @wp.kernel(module="unique")
 def _range_power(
   r: Rays,
-  sites: Sites,
+  views: Views,
   geoms: Geoms,
   geom_size: wp.array2d[wp.vec3],
   tree: Tree,
   nodes: Nodes,
-  weight: wp.array2d[float],
+  cot: wp.array2d[float],
   power: wp.array2d[float],
 ):
-  """Distances along rays, a thread per world and sensor."""
-  world, it = wp.tid()
-  p = wp.float32(0.0)
-  if weight[world, it] != 0.0:
-    y = _value(r, sites, geoms, geom_size, tree, nodes, world, it)
-    p = weight[world, it] * y
-  power[world, it] = p
-
-
-def ruled(mjm: mujoco.MjModel, k: int) -> bool:
-  """Whether a rangefinder measures the distance along the axis of a site, and nothing else."""
-  return bool(mjm.sensor_objtype[k] == _SITE and mjm.sensor_intprm[k, 0] == _DISTANCE)
+  """What is reported of the rays, a thread per world and ray."""
+  world, i = wp.tid()
+  origin = r.pnt[world, i]
+  along = r.vec[world, i]
+  p = _product(cot, world, _place(r, i, _ORIGIN), origin)
+  if r.slope[world, i] != 0.0:
+    g = r.geom[world, i]
+    n, arm, axes = geom_frame(geoms, tree, nodes, world, g)
+    x = origin + r.dist[world, i] * along
+    local = unrotate(axes, x - nodes.xpos[world, n] - arm)
+    size = geom_size[world % geom_size.shape[0], g]
+    y, _slope = surface(r.geom_type[g], local, size, r.normal[world, i])
+    length = r.dist[world, i] - (y - frozen(y)) / r.slope[world, i]
+    x = origin + length * along
+    local = unrotate(axes, x - nodes.xpos[world, n] - arm)
+    _y, slope = surface(r.geom_type[g], local, size, r.normal[world, i])
+    if wp.dot(slope, r.normal[world, i]) < 0.0:
+      slope = -slope
+    p = p + _product(cot, world, _place(r, i, _DIRECTION), along)
+    p = p + _product(cot, world, _place(r, i, _POINT), x)
+    p = p + _product(cot, world, _place(r, i, _NORMAL), rotate(axes, wp.normalize(slope)))
+    at = _place(r, i, _DISTANCE)
+    if at >= 0:
+      p = p + cot[world, at] * length
+    at = _place(r, i, _DEPTH)
+    if at >= 0:
+      k = r.sensor[i]
+      depth = length
+      if r.objtype[k] != _SITE:
+        xmat = views.xmat[world, r.objid[k]]
+        depth = -length * wp.dot(along, wp.vec3(xmat[0, 2], xmat[1, 2], xmat[2, 2]))
+      p = p + cot[world, at] * depth
+  power[world, i] = p
 
 
 def record(step) -> None:
   """Records the rangefinders of a `StageAdjoint` whose sensordata has a cotangent."""
-  m, d, mjm, tape = step.m, step.d, step.mjm, step.tape
-  found = [k for k in np.flatnonzero(mjm.sensor_type == KIND) if ruled(mjm, k)]
-  if not found:
+  m, d, tape = step.m, step.d, step.tape
+  shape = (d.nworld, m.nrangefinder)
+  if not m.nrangefinder:
     return
-  which, shape = np.array(found), (d.nworld, len(found))
-  geom, dist = wp.zeros(shape, dtype=int), wp.zeros(shape, dtype=float)
+  geom, dist, slope = (wp.zeros(shape, dtype=x) for x in (int, float, float))
   normal = wp.zeros(shape, dtype=wp.vec3)
-  fixed = {f: step.constant(getattr(mjm, f"sensor_{f}")[which]) for f in ("objid", "adr")}
-  r = tape.struct(Rays, geom=geom, dist=dist, normal=normal, geom_type=m.geom_type, **fixed)
-  pnt, vec = (wp.zeros(shape, dtype=wp.vec3) for _ in range(2))
-  excluded = step.constant(mjm.site_bodyid[mjm.sensor_objid[which]])
-  weight = wp.zeros(shape, dtype=float)
-  size = step.leaf("geom_size")
+  pnt, vec = (tape.array(m.nrangefinder, dtype=wp.vec3) for _ in range(2))
+  fixed = {f: getattr(m, f"sensor_{f}") for f in ("objtype", "objid", "adr")}
+  fixed |= dict(sensor=m.sensor_rangefinder_adr, first=m.rangefinder_sensor_adr)
+  fixed |= dict(data=m.sensor_intprm, geom_type=m.geom_type)
+  r = tape.struct(Rays, pnt=pnt, vec=vec, geom=geom, dist=dist, normal=normal, slope=slope, **fixed)
+  views = cameras.record_views(step)
+  nodes = [step.sweep.tree, step.sweep.nodes]
+  inputs = [r, step.sites, views, cameras.make_lenses(step), *nodes, r]
+  tape.launch(_aim, shape, inputs=inputs, outputs=[])
 
   def measure() -> None:
-    wp.launch(_aim, shape, inputs=[r, d.site_xpos, d.site_xmat], outputs=[pnt, vec])
+    excluded = m.sensor_rangefinder_bodyid
     rays(m, d, pnt, vec, _ANY_GROUP, True, excluded, dist, geom, normal)
-    inputs = [r, d.geom_xpos, d.geom_xmat, m.geom_size, pnt, vec, step.weights]
-    wp.launch(_weigh, shape, inputs=inputs, outputs=[weight])
+    wp.launch(_meet, shape, inputs=[r, d.geom_xpos, d.geom_xmat, m.geom_size])
 
-  step.after_recompute.append(measure)
-  inputs = [r, step.sites, step.geoms, size]
-  inputs += [step.sweep.tree, step.sweep.nodes, weight]
+  tape.call(forward=measure)
+  inputs = [r, views, step.geoms, step.leaf("geom_size"), *nodes, step.weights]
   tape.power(_range_power, shape, inputs=inputs)

@@ -21,11 +21,19 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
 # their cutoffs are seen in what they read, see `weights`
 _WEIGHED = (*reactions.KINDS, *limits.KINDS, *energy.KINDS)
 _WEIGHED += (contact_outputs.TOUCH, *contact_outputs.DISTANCES, rangefinders.KIND)
+# what sees where a camera is, however that is placed
+_SEEING = (rangefinders.KIND, projection.KIND)
 # INSIDESITE is a step function: its derivative is zero
 _CONSTANT = (int(SensorType.INSIDESITE),)
 _SOLVED = (*reactions.KINDS, *limits.KINDS, contact_outputs.TOUCH)
-_KNOWN = {*_WEIGHED} - {rangefinders.KIND}
-_KNOWN |= {*force_sensors.KINDS, *sensors.KINDS, *_CONSTANT, contact_sensors.KIND, projection.KIND}
+_KNOWN = {
+  *_WEIGHED,
+  *force_sensors.KINDS,
+  *sensors.KINDS,
+  *_CONSTANT,
+  contact_sensors.KIND,
+  projection.KIND,
+}
 _CAMERA = int(ObjType.CAMERA)
 
 
@@ -42,9 +50,7 @@ def unruled(
   found: dict[str, list[int]] = {}
   pairs = ((mjm.sensor_objtype, mjm.sensor_objid), (mjm.sensor_reftype, mjm.sensor_refid))
   for k, kind in enumerate(mjm.sensor_type):
-    known = kind in _KNOWN
-    known = known or (kind == rangefinders.KIND and rangefinders.ruled(mjm, k))
-    name = "" if known else f"sensor {SensorType(kind).name}"
+    name = "" if kind in _KNOWN else f"sensor {SensorType(kind).name}"
     if kind == force_sensors.JOINT and np.any(mjm.jnt_actgravcomp):
       name = "sensor JOINTACTFRC with actuatorgravcomp"
     solved = kind in _SOLVED or contact_sensors.reads(mjm, k)[1]
@@ -55,7 +61,7 @@ def unruled(
     if mjm.sensor_history[k][0]:
       name = "sensors with delays or intervals"
     for types, ids in pairs:
-      camera = types[k] == _CAMERA and ids[k] >= 0
+      camera = types[k] == _CAMERA and ids[k] >= 0 and kind not in _SEEING
       if camera and mjm.cam_mode[ids[k]] != int(CamLightType.FIXED):
         name = name or "sensors of cameras that track"
     if name:

@@ -95,6 +95,17 @@ def rotation_vector(q: wp.quat) -> wp.vec3:
 
 
 @wp.func
+def frozen(x: float) -> float:
+  """The number, without a derivative."""
+  return x
+
+
+@wp.func_grad(frozen)
+def _adj_frozen(x: float, adj_ret: float):
+  pass
+
+
+@wp.func
 def safe_length(x: wp.vec3) -> float:
   """The length, with derivative zero where it is zero."""
   s2 = wp.dot(x, x)

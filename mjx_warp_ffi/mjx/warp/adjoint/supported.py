@@ -38,7 +38,7 @@ PARAMETERS = frozenset(
   | _named("geom_", "pos quat size friction solref solimp solmix")
   | _named("pair_", "friction solref solreffriction solimp")
   | _named("site_", "pos quat")
-  | _named("cam_", "pos quat pos0 poscom0 mat0")
+  | _named("cam_", "pos quat pos0 poscom0 mat0 fovy intrinsic")
   | _named("light_", "pos dir pos0 poscom0 dir0")
   | _named("eq_", "data solref solimp")
   | _named("tendon_", "stiffness stiffnesspoly lengthspring damping dampingpoly armature range")

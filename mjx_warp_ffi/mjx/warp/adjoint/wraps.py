@@ -15,7 +15,7 @@ from mujoco_warp._src.types import WrapType, mat43
 from mjx_warp_ffi.mjx.warp.adjoint.attached import Geoms, Sites, geom_frame, site_arm
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Carried, Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import point_velocity, rotate, unrotate
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import frozen, point_velocity, rotate, unrotate
 
 SPHERE = int(WrapType.SPHERE)
 
@@ -46,17 +46,6 @@ def _direction(x0: wp.vec3, x1: wp.vec3):
     length = wp.sqrt(d2)
     u = dif / length
   return u, length
-
-
-@wp.func
-def frozen(x: float) -> float:
-  """The number, without a derivative."""
-  return x
-
-
-@wp.func_grad(frozen)
-def _adj_frozen(x: float, adj_ret: float):
-  pass
 
 
 @wp.func

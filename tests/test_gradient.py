@@ -325,7 +325,7 @@ def test_the_lens_of_a_camera_has_a_gradient_where_a_sensor_looks_through_it():
     <site name="tip" pos=".6 0 0"/></body></worldbody>
     <sensor><camprojection site="tip" camera="eye"/></sensor></mujoco>"""
   m = mjx.put_model(mujoco.MjModel.from_xml_string(text))
-  d = make(m)
+  d = mjx.make_data(m)
   got = jax.grad(lambda x: mjx.step(m.replace(cam_fovy=x), d).sensordata[0])(m.cam_fovy)
   half = np.deg2rad(25.0)  # the tip is 2 away from the camera and 0.6 beside its axis
   expected = -4 / np.sin(half) ** 2 * np.deg2rad(0.5) * 0.6 / 2

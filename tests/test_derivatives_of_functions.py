@@ -88,8 +88,8 @@ FUNCTIONS |= {name: _stage(name, "qpos") for name in "euler implicit rungekutta4
 # No function of a state, or one whose results are drawn, are counts or leave JAX.
 OTHERS = """capacity_peaks check_overflow clear_caches create_render_context get_data get_data_into
   get_depth get_rgb get_segmentation gradient_report id2name is_sparse make_data model_axes name2id
-  put_data put_model refit_bvh render render_with_segmentation set_const state_size suggest_sizes
-  warmup""".split()
+  put_data put_model refit_bvh register_sdf render render_with_segmentation set_const state_size
+  suggest_sizes warmup""".split()
 
 
 @functools.cache

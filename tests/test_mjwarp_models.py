@@ -10,6 +10,8 @@ import mujoco_warp as mjw
 import numpy as np
 import pytest
 import warp as wp
+from mujoco_warp._src import collision_sdf
+from mujoco_warp.test_data.collision_sdf.utils import register_sdf_plugins
 
 from mjx_warp_ffi import mjx
 
@@ -43,6 +45,16 @@ REFUSED = {
     "Error: joint 'joint5' in tendon 1, wrap 1 must be slide or hinge",
   ),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def plugins():
+  """Functions for MuJoCo's plugins of signed distances."""
+  own = collision_sdf.user_sdf, collision_sdf.user_sdf_grad
+  register_sdf_plugins(mjw)
+  mjx.register_sdf(collision_sdf.user_sdf, collision_sdf.user_sdf_grad)
+  yield
+  mjx.register_sdf(*own)
 
 
 def load(name: str) -> mujoco.MjModel:

@@ -22,10 +22,8 @@ DOCS = helpers.ROOT / "docs" / "models.md"
 ELSEWHERE = {
   *("asset/skin", "asset/skin/bone", "deformable/skin", "deformable/skin/bone"),
   *("asset/texture", "asset/material", "asset/material/layer"),
-  # the signed distance functions and touch pads of test_mjwarp_models.py
-  *("extension/plugin/instance", "extension/plugin/instance/config", "sensor/tactile"),
-  *("asset/mesh/plugin", "asset/mesh/plugin/config"),
-  *("body/geom/plugin", "body/geom/plugin/config", "actuator/plugin/config"),
+  "sensor/tactile",  # of test_mjwarp_models.py
+  *("asset/mesh/plugin/config", "body/geom/plugin/config", "actuator/plugin/config"),
   # MuJoCo 4.0 has no plugin for bodies
   *("body/plugin", "body/plugin/config", "body/flexcomp/plugin", "body/flexcomp/plugin/config"),
 }

@@ -71,6 +71,16 @@ REFUSED = {
     ),
     "Actuator plugins not supported.",
   ),
+  "geom plugins (signed distance functions) before `mjx.register_sdf`": (
+    mujoco_xml(
+      '<body><freejoint/><geom type="sdf" mesh="m"><plugin instance="t"/></geom></body>',
+      '<extension><plugin plugin="mujoco.sdf.torus"><instance name="t">'
+      '<config key="radius1" value="0.2"/><config key="radius2" value="0.1"/></instance></plugin>'
+      '</extension><asset><mesh name="m"><plugin instance="t"/></mesh></asset>',
+    ),
+    "geoms with plugins have no distance in MuJoCo Warp, which does not run them: give Warp "
+    "functions in their place with mjx.register_sdf before put_model",
+  ),
   "sensor plugins": (
     mujoco_xml(
       _BODY.replace("</body>", '<site name="s"/></body>'),

@@ -109,3 +109,4 @@ from mjx_warp_ffi.mjx.types import Model as Model
 from mjx_warp_ffi.mjx.types import Option as Option
 from mjx_warp_ffi.mjx.warmup import clear_caches as clear_caches
 from mjx_warp_ffi.mjx.warmup import warmup as warmup
+from mjx_warp_ffi.mjx.warp.sdf import register_sdf as register_sdf

@@ -9,7 +9,7 @@ import mujoco_warp as mjw
 import numpy as np
 from mujoco_warp._src import io as mjw_io
 
-from mjx_warp_ffi.mjx.warp import fields
+from mjx_warp_ffi.mjx.warp import fields, sdf
 from mjx_warp_ffi.mjx.warp.types import EqType, GeomType
 from mjx_warp_ffi.third_party.warp import guard
 
@@ -22,6 +22,7 @@ def check_and_options(mj_model: mujoco.MjModel) -> dict[str, Any]:
   """
   with guard.tracing():
     model = mjw.put_model(mj_model)
+  sdf.check(mj_model)
   options = {}
   for name in fields.option_statics():
     value = getattr(model.opt, name)

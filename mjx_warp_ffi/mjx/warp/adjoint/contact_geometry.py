@@ -25,8 +25,8 @@ The contract:
   d(xmat)/d(quaternion), or with xmat' = [theta]x xmat for a rotation theta in the world.
 * Both can be captured in a graph, on the CPU and on CUDA. One thread a contact; threads beyond
   nacon return at once.
-* `unsupported` names the pairs of geom types that can touch in this model and have no rule (SDFs,
-  flexes). The caller refuses such a model.
+* `unsupported` names the pairs of geom types that can touch in this model and have no rule (SDFs
+  with plugins, meshes or height fields, and flexes). The caller refuses such a model.
 * Right or loud. A contact of which no feature explains what MJWarp found keeps MJWarp's values, and
   its gradient is NaN wherever a gradient reaches it. It happens at random poses of cylinders, where
   EPA may clip along an arbitrary line of the side, to a few contacts in a hundred.
@@ -39,6 +39,7 @@ contacts than those that are differentiated would be some thirty times further o
 Which rule serves which pair:
 * `contact_geometry_primitive`: what MJWarp solves in closed form, through its own functions.
 * `contact_geometry_capsule_box`: capsule and box.
+* `contact_geometry_sdf`: SDFs, by the derivative of the search that found the contact.
 * `contact_geometry_convex`: all others, from the features that `contact_geometry_classify` finds.
 tests/test_adjoint_contact_geometry.py prints a table of the errors of every pair (`-m slow -s`).
 """
@@ -61,6 +62,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_convex import (
   refine_contacts,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_primitive import PRIMITIVES, primitive_kernel
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_sdf import PARTNERS, SdfContacts, has_plugins
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Frozen, Pool, Surfaces
 
 _POLYTOPES_AND_CURVED = tuple(
@@ -77,9 +79,14 @@ def possible_pairs(m: mjw.Model) -> tuple[tuple[mjw.GeomType, mjw.GeomType], ...
   return tuple(pair for pair, count in zip(pairs, m.geom_pair_type_count, strict=True) if count)
 
 
+def _is_sdf(pair: tuple[mjw.GeomType, mjw.GeomType]) -> bool:
+  """Whether a pair of geom types is that of an SDF and a partner with a rule."""
+  return pair[0] in PARTNERS and pair[1] == mjw.GeomType.SDF
+
+
 def _rule_of_pair(pair: tuple[mjw.GeomType, mjw.GeomType]) -> int:
   """What a pair of geom types starts from: a closed form, features, or nothing."""
-  if pair in PRIMITIVES:
+  if pair in PRIMITIVES or _is_sdf(pair):
     return int(ELSEWHERE)
   first, second = pair
   if first in _POLYTOPES_AND_CURVED and second in _POLYTOPES_AND_CURVED:
@@ -120,13 +127,16 @@ class ContactGeometry:
     self.unsupported = tuple(f"{a.name}-{b.name}" for (a, b), rule in rules.items() if rule < 0)
     if mjm.nflex:
       self.unsupported += ("FLEX",)
-    primitive = tuple(pair for pair, rule in rules.items() if rule == ELSEWHERE)
+    if any(map(_is_sdf, pairs)) and has_plugins(m):
+      self.unsupported += ("SDF with a plugin",)
+    primitive = tuple(pair for pair in pairs if pair in PRIMITIVES)
     self._primitive = primitive_kernel(primitive) if primitive else None
     self._has_capsule_box = (mjw.GeomType.CAPSULE, mjw.GeomType.BOX) in pairs
-    self._has_convex = len(primitive) < len(pairs) or mjm.nflex > 0
+    self._has_convex = any(rule != ELSEWHERE for rule in rules.values()) or mjm.nflex > 0
     iterative = [pair for pair, rule in rules.items() if rule == SINGLE]
     self.refines = any(kind in pair for pair in iterative for kind in _CURVED)
     self._pool = _pool(m, d)
+    self._sdf = SdfContacts(m, d, self._pool) if any(map(_is_sdf, pairs)) else None
     self._surfaces = _surfaces(m)
     self._frozen = _frozen(d.naconmax if self._has_convex else 0, device)
     table = np.full((len(mjw.GeomType), len(mjw.GeomType)), int(UNKNOWN))
@@ -151,6 +161,8 @@ class ContactGeometry:
       self._launch(capsule_box_codes, [self._pool, *self._poses, self._pool.code])
     if self._primitive:
       self._launch(self._primitive, [self._pool, *self._poses, *self._outputs()])
+    if self._sdf:
+      self._sdf.forward(self._poses, self._outputs())
     if self._has_convex:
       inputs = [self._pool, self._surfaces, *self._poses, self._rules, self._frozen]
       self._launch(classify_contacts, inputs)
@@ -185,6 +197,8 @@ class ContactGeometry:
     grads_out = [grad_dist, grad_pos, grad_frame]
     if self._primitive:
       self._launch_adjoint(self._primitive, [self._pool], [Pool(), *grads_in], grads_out)
+    if self._sdf:
+      self._sdf.backward(self._poses, grads_out, grads_in=grads_in)
     if self._has_convex:
       constants = [self._pool, self._frozen]
       self._launch_adjoint(convex_contacts, constants, [Pool(), Frozen(), *grads_in], grads_out)

@@ -44,6 +44,8 @@ def _refused(m: mjw.Model, outputs: tuple[str, ...]) -> list[str]:
     found.append("adhesion")  # on all contacts alike that the collision finds
   if np.any(m.geom_type.numpy() == int(mjw.GeomType.HFIELD)):
     found.append("height fields")  # MJWarp raises them by the margin: other contacts
+  if np.any(m.geom_type.numpy() == int(mjw.GeomType.SDF)):
+    found.append("SDFs")  # where the search stops says little of how far the surfaces are
   found += [name for name in outputs if name.startswith("contact")]  # by another numbering
   return [f"{name} with contact_smoothing" for name in found]
 

@@ -124,7 +124,7 @@ def _features(m: mjw.Model) -> Iterator[str]:
     yield "noslip_iterations"
   if not m.opt.run_collision_detection:
     yield "opt.run_collision_detection off"
-  for name, count in dict(flexes=m.nflex, plugins=m.nplugin, plastic=m.nplastic).items():
+  for name, count in dict(flexes=m.nflex, plastic=m.nplastic).items():
     if count:
       yield name
 

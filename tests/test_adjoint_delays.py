@@ -74,10 +74,76 @@ def test_the_gradient_of_a_rollout_reaches_controls_through_the_history():
   assert np.abs(want[0]).min() > 1e-4  # those of the first step act too
 
 
-def test_a_cotangent_of_past_sensors_makes_the_gradient_nan():
-  text = models.DELAYED.replace(
-    "</mujoco>", "<sensor><jointpos joint='a' delay='.01' nsample='4'/></sensor></mujoco>"
+SENSORS = """<sensor><jointpos joint="a" delay=".0105" nsample="6" interp="linear"/>
+  <gyro site="tip" delay=".0105" nsample="6" interp="cubic"/><jointvel joint="b"/>
+  <accelerometer site="tip" delay=".0155" nsample="5" interval=".0098 -.001"/>
+  <framepos objtype="site" objname="tip" nsample="3" interval=".0098 -.002"/>
+  <force site="tip" delay=".0105" nsample="6" interp="linear" cutoff=".5"/>
+  <actuatorfrc actuator="drive" delay=".0105" nsample="4" interp="linear"/></sensor></mujoco>"""
+
+
+def load_sensed():
+  text = models.DELAYED.replace('<motor joint="b"', '<motor name="drive" joint="b"')
+  text = text.replace(
+    '<geom fromto="0 0 0 .2 .1 0"/>', '<geom fromto="0 0 0 .2 .1 0"/><site name="tip"/>'
   )
+  m = load(text.replace("</mujoco>", SENSORS))
+  places = [m.actuator_historyadr[m.actuator_history[:, 0] > 0] + 1]
+  places += [m.sensor_historyadr[m.sensor_history[:, 0] > 0] + k for k in (0, 1)]
+  return m, np.concatenate(places)  # of rings, and times at which sensors are due
+
+
+@pytest.mark.parametrize("integrate", [True, False])
+def test_delayed_sensors_have_the_gradient_of_differences(integrate):
+  m, places = load_sensed()
+  options = dict(outputs=("sensordata",), integrate=integrate)
+  case = Case(m, delayed_states(m, 4), wrt=("sensor_delay", "body_mass"), **options)
+  weights = case.adjoint.cotangents["history"].numpy()
+  weights[:, places] = 0
+  case.adjoint.cotangents["history"].assign(weights)
+  for cotangents in case.cotangents:
+    cotangents["history"][places] = 0
+  case.adjoint.launch()
+  for name in ("history", "time"):
+    for i, reference in enumerate(case.oracles()):
+      want = reference.gradient(name)
+      got = case.adjoint.gradients[name].numpy()[i].reshape(want.shape).copy()
+      if name == "history":
+        got[places] = want[places] = 0
+      assert np.abs(got - want).max() < SMOOTH * np.abs(want).max(), f"{name} of world {i}"
+  case.check(SMOOTH, nonzero=("sensor_delay",))  # raised from zero it has the past reported
+
+
+def test_the_gradient_of_a_rollout_reaches_what_sensors_measured_through_the_history():
+  m, _ = load_sensed()
+  model, start = mjx.put_model(m), mjx.put_data(m, mujoco.MjData(m))
+  qvel = np.random.default_rng(0).normal(size=m.nv)
+  weight = np.random.default_rng(1).normal(size=m.nsensordata)
+
+  def final(v):
+    path, _ = mjx.rollout(
+      model, start.replace(qvel=v), jnp.zeros((9, m.nu)), outputs=("sensordata",)
+    )
+    return jnp.vdot(jnp.asarray(weight, jnp.float32), path.outputs["sensordata"][-1])
+
+  def value(v):
+    d = mujoco.MjData(m)
+    d.qvel[:] = v
+    for _ in range(9):
+      mujoco.mj_step(m, d)
+    return weight @ d.sensordata
+
+  want = np.array([(value(qvel + e) - value(qvel - e)) / 2e-6 for e in 1e-6 * np.eye(m.nv)])
+  got = jax.jit(jax.grad(final))(jnp.asarray(qvel, jnp.float32))
+  assert np.abs(got - want).max() < SMOOTH * np.abs(want).max()
+
+
+def test_a_cotangent_of_the_past_of_sensors_without_a_rule_makes_the_gradient_nan():
+  text = models.DELAYED.replace(
+    "</mujoco>",
+    "<sensor><framepos objtype='camera' objname='eye' delay='.01' nsample='4'/>"
+    "<jointpos joint='a'/></sensor></mujoco>",
+  ).replace("<worldbody>", "<worldbody><camera name='eye' mode='track'/>")
   m = load(text)
   model, start = mjx.put_model(m), mjx.put_data(m, mujoco.MjData(m))
 

@@ -5,10 +5,6 @@ of the newest sample, n times, and n values of each of its controls. A step read
 time past and writes those of now in. Which samples a time lies between stays as it is.
 """
 
-from collections.abc import Sequence
-
-import mujoco
-import numpy as np
 import warp as wp
 
 _NEAR = wp.constant(1.0e-6)  # the distance in time at which MuJoCo Warp takes a sample as it is
@@ -84,7 +80,7 @@ def _cubic(
 
 
 @wp.func
-def _past(
+def past(
   history: wp.array2d[float],
   world: int,
   start: int,
@@ -94,7 +90,7 @@ def _past(
   interp: int,
   t: float,
 ) -> float:
-  """The j-th control of a ring at a time."""
+  """The j-th value of a ring at a time."""
   cursor = int(history[world, start + 1])
   times = start + 2
   values = start + 2 + n + j
@@ -142,7 +138,7 @@ def read_delayed(
       out[world, c] = ctrl[world, c]
     else:
       t = time[world] - delay
-      out[world, c] = _past(history, world, start, n, s.ctrlnum[i], j, interp, t)
+      out[world, c] = past(history, world, start, n, s.ctrlnum[i], j, interp, t)
 
 
 @wp.func
@@ -161,6 +157,68 @@ def _pass(
   for j in range(dim):
     k = start + 2 + n + j
     grad[world, k + dim * before] = cot[world, k + dim * after]
+
+
+@wp.func
+def unchanged(
+  cot: wp.array2d[float], grad: wp.array2d[float], world: int, start: int, n: int, dim: int
+):
+  """Hands the cotangents of a ring on to the ring."""
+  grad[world, start] = cot[world, start]
+  for j in range(n):
+    _pass(cot, grad, world, start, n, dim, j, j)
+
+
+@wp.func
+def _has_time(history: wp.array2d[float], world: int, start: int, n: int, t: float) -> bool:
+  """Whether a ring has a sample of a time."""
+  k = _older(history, world, start, n, t)
+  same = wp.bool(False)
+  if k < n:
+    cursor = int(history[world, start + 1])
+    same = wp.abs(t - history[world, start + 2 + _place(cursor, n, k)]) < _NEAR
+  return same
+
+
+@wp.func
+def place_of_new(history: wp.array2d[float], world: int, start: int, n: int, t: float) -> int:
+  """Where a sample of a time is after it was written into a ring."""
+  cursor = int(history[world, start + 1])
+  k = _older(history, world, start, n, t)
+  new = _place(cursor, n, k - 1)  # newer than others: they move, and the oldest goes
+  if _has_time(history, world, start, n, t):
+    new = _place(cursor, n, k)
+  elif k == 0 or k == n:
+    new = _place(cursor, n, 0)
+  return new
+
+
+@wp.func
+def inserted(
+  history: wp.array2d[float],
+  cot: wp.array2d[float],
+  grad_time: wp.array[float],
+  grad: wp.array2d[float],
+  world: int,
+  start: int,
+  n: int,
+  dim: int,
+  t: float,
+):
+  """The adjoint of writing a sample into a ring, but that of its values."""
+  unchanged(cot, grad, world, start, n, dim)
+  cursor = int(history[world, start + 1])
+  k = _older(history, world, start, n, t)
+  same = _has_time(history, world, start, n, t)
+  new = place_of_new(history, world, start, n, t)
+  if same or k == 0 or k == n:
+    _zero(grad, world, start, n, dim, new, not same)
+  else:
+    for j in range(k - 1):
+      _pass(cot, grad, world, start, n, dim, _place(cursor, n, j), _place(cursor, n, j + 1))
+    _zero(grad, world, start, n, dim, _place(cursor, n, 0), True)
+  if not same:
+    wp.atomic_add(grad_time, world, cot[world, start + 2 + new])
 
 
 @wp.kernel(enable_backward=False)
@@ -182,30 +240,11 @@ def write_adjoint(
   dim = s.ctrlnum[i]
   if n == 0 or dim == 0:
     return
-  grad_history[world, start] = cot[world, start]
-  cursor = int(history[world, start + 1])
   t = time[world]
-  k = _older(history, world, start, n, t)
-  same = False
-  if k < n:
-    same = wp.abs(t - history[world, start + 2 + _place(cursor, n, k)]) < _NEAR
-  for j in range(n):
-    _pass(cot, grad_history, world, start, n, dim, j, j)
-  new = _place(cursor, n, k - 1)  # newer than others: they move, and the oldest goes
-  if same:
-    new = _place(cursor, n, k)
-  elif k == 0 or k == n:
-    new = _place(cursor, n, 0)
-  else:
-    for j in range(k - 1):
-      _pass(cot, grad_history, world, start, n, dim, _place(cursor, n, j), _place(cursor, n, j + 1))
-    _zero(grad_history, world, start, n, dim, _place(cursor, n, 0), True)
-  if same or k == 0 or k == n:
-    _zero(grad_history, world, start, n, dim, new, not same)
-  if not same:
-    wp.atomic_add(grad_time, world, cot[world, start + 2 + new])
+  inserted(history, cot, grad_time, grad_history, world, start, n, dim, t)
+  place = start + 2 + n + dim * place_of_new(history, world, start, n, t)
   for j in range(dim):
-    grad_ctrl[world, s.ctrladr[i] + j] += cot[world, start + 2 + n + dim * new + j]
+    grad_ctrl[world, s.ctrladr[i] + j] += cot[world, place + j]
 
 
 @wp.func
@@ -250,14 +289,3 @@ def write(step) -> None:
   inputs = [step.delays, d.time, d.history, cot]
   outputs = [step.gradients[name] for name in ("time", "history", "ctrl")]
   wp.launch(write_adjoint, (d.nworld, m.nactuator), inputs=inputs, outputs=outputs)
-
-
-def of_sensors(mjm: mujoco.MjModel) -> Sequence[int]:
-  """The places in the history of sensors, whose samples have no rule."""
-  own = np.zeros(mjm.nhistory, dtype=bool)
-  for (n, _), adr, dim in zip(
-    mjm.actuator_history, mjm.actuator_historyadr, mjm.actuator_ctrlnum, strict=True
-  ):
-    if n:
-      own[adr : adr + 2 + n * (1 + dim)] = True
-  return np.flatnonzero(~own).tolist()

@@ -1,5 +1,7 @@
 """Which sensors have a rule, and what their cutoffs leave of their cotangents."""
 
+import copy
+
 import mujoco
 import numpy as np
 import warp as wp
@@ -58,8 +60,6 @@ def unruled(
       name = f"sensor {SensorType(kind).name} with the integrator discrete"
     if smoothed and any(contact_sensors.reads(mjm, k)):
       name = "sensor CONTACT with contact_smoothing"
-    if mjm.sensor_history[k][0]:
-      name = "sensors with delays or intervals"
     for types, ids in pairs:
       camera = types[k] == _CAMERA and ids[k] >= 0 and kind not in _SEEING
       if camera and mjm.cam_mode[ids[k]] != int(CamLightType.FIXED):
@@ -103,12 +103,14 @@ def weights(step) -> wp.array:
   if not cut.any():
     return cot
   out = wp.zeros_like(cot)
+  now = copy.copy(m)
+  now.nhistory = 0  # what is measured, without writing it into the history
   owner = step.constant(np.repeat(np.arange(mjm.nsensor), mjm.sensor_dim))
 
   def mask() -> None:
     d.sensordata.zero_()
     for stage in (mjw_sensor.sensor_pos, mjw_sensor.sensor_vel, mjw_sensor.sensor_acc):
-      stage(m, d)
+      stage(now, d)
     wp.launch(_mask, cot.shape, inputs=[owner, m.sensor_cutoff, d.sensordata, cot], outputs=[out])
 
   step.after_recompute.append(mask)

@@ -12,7 +12,7 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src.types import DataType, ObjType, SensorType
 
-from mjx_warp_ffi.mjx.warp.adjoint import outputs, rangefinders
+from mjx_warp_ffi.mjx.warp.adjoint import outputs, rangefinders, samples
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, make_rates
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
@@ -320,6 +320,7 @@ def record(step) -> None:
   """Records the other sensors, after tendons and actuators."""
   tape, sweep, cot = step.tape, step.sweep, step.cotangents["sensordata"]
   make, objects = make_structs(step)
+  samples.record(step)
   rangefinders.record(step)
   which = _which(step, _FRAMES)
   if len(which):

@@ -38,6 +38,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   projection,
   rescale,
   rows,
+  samples,
   sensor_rules,
   sensors,
   smooth,
@@ -121,6 +122,7 @@ class StageAdjoint:
     self.cotangents = {name: wp.zeros_like(supported.output(d, name)) for name in names}
     self.before_sweep = []  # functions that need the virtual velocities
     self.after_recompute = []  # functions that need the forces of the rows
+    self.given = samples.begin(self)
     self._read_needs(needs_of(self, scope=scope, rows=supported.has_rows(m, d)))
     second = self.integrate and solve.has_second_solve(m)
     self.implicitfast = second and solve.implicitfast(m)

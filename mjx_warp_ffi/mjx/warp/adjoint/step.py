@@ -5,7 +5,7 @@ import mujoco_warp as mjw
 import warp as wp
 from mujoco_warp._src.types import DisableBit, IntegratorType
 
-from mjx_warp_ffi.mjx.warp.adjoint import delays, runge_kutta, sensor_rules, supported
+from mjx_warp_ffi.mjx.warp.adjoint import runge_kutta, samples, sensor_rules, supported
 from mjx_warp_ffi.mjx.warp.adjoint.guard import Guard
 from mjx_warp_ffi.mjx.warp.adjoint.needs import Scope as Scope
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import REPORTS as REPORTS
@@ -59,6 +59,12 @@ class StepAdjoint:
     if without:
       raise NotImplementedError(f"no gradient from {', '.join(without)} of a step of RK4")
     off = bool(m.opt.disableflags & DisableBit.SENSOR)  # they read zero, whatever the state
+    smoothed = settings.smoothing is not None
+    found = {} if off else sensor_rules.unruled(mjm, m.opt.integrator, smoothed=smoothed)
+    silent = sum(found.values(), [])
+    sampled = samples.any_in(mjm) and not off and len(silent) < mjm.nsensordata
+    if sampled and scope is Scope.STEP:
+      outputs = tuple(dict.fromkeys((*outputs, "sensordata")))  # the history has what they measure
     self.stage = StageAdjoint(
       mjm,
       m,
@@ -72,17 +78,16 @@ class StepAdjoint:
     self.cotangents = dict(self._adjoint.cotangents)
     if off and "sensordata" in outputs:
       self.cotangents["sensordata"] = wp.zeros_like(d.sensordata)
+    if sampled and self.stage.given is not None:
+      self.cotangents["sensordata"] = self.stage.given
     self.gradients = self._adjoint.gradients
     self._device = d.qpos.device
     with wp.ScopedDevice(self._device):
       guarded = supported.guarded(mjm, m) if supported.forces_act(scope, outputs) else []
-      if "sensordata" in outputs and not off:
-        smoothed = self.stage.soft is not None
-        found = sensor_rules.unruled(mjm, m.opt.integrator, smoothed=smoothed)
-        columns = sum(found.values(), [])
-        guarded += [(self.cotangents["sensordata"], columns)] if columns else []
-      sampled = delays.of_sensors(mjm)
-      guarded += [(self.cotangents["history"], sampled)] if sampled else []
+      if "sensordata" in outputs and silent:
+        guarded += [(self.cotangents["sensordata"], silent)]
+      past = samples.places(mjm, silent)
+      guarded += [(self.cotangents["history"], past)] if past else []
       guarded += [(self.stage.soft.full, [0])] if self.stage.soft else []
       reader = self.stage.collector and self.stage.collector.sensors
       self._unknown = reader.unknown if reader and reader.count else None

@@ -47,7 +47,7 @@ PARAMETERS = frozenset(
   | _named("actuator_", "gear cranklength dynprm gainprm biasprm actrange forcerange ctrlrange")
   | _named("actuator_", "acc0 lengthrange armature damping dampingpoly delay")
   | _named("opt.", "gravity timestep impratio density viscosity wind")
-  | {"qpos0", "qpos_spring"}
+  | {"qpos0", "qpos_spring", "sensor_delay"}
 )
 
 _OF_FORCES = frozenset(

@@ -18,7 +18,6 @@ from mjx_warp_ffi.mjx.warp import fields
 from mjx_warp_ffi.mjx.warp import io as warp_io
 
 _GRADIENTS = ("analytic", "fd", "none")
-_PADDING = {"dist": 1, "geom": -1, "efc_address": -1, "flex": -1, "elem": -1, "vert": -1}
 
 
 def _check_impl(impl: Any) -> None:
@@ -248,7 +247,7 @@ def _from_mujoco(m: mujoco.MjModel, d: mujoco.MjData, sizes: Sizes) -> Data:
     source: Any = 0 if field.name == "overflow" else getattr(d, field.name)
     if field.name == "solver_niter":
       source = np.sum(source[: max(1, d.nisland)])
-    if field.name == "qpos_spring" or np.size(source) != np.prod(shape, dtype=int):
+    if np.size(source) != np.prod(shape, dtype=int):
       source = np.zeros(shape)
     values[field.name] = jnp.array(np.asarray(source).reshape(shape), field.dtype)
   return Data(
@@ -264,7 +263,7 @@ def _contact_from_mujoco(d: mujoco.MjData, nconmax: int) -> Contact:
   values = {}
   for field in fields.contact_fields():
     rows = (nconmax, *field.item)
-    value = np.full(rows, _PADDING.get(field.name, 0), field.dtype)
+    value = np.full(rows, fields.PADDING.get(field.name, 0), field.dtype)
     if d.ncon and hasattr(d.contact, field.name):
       value[: d.ncon] = np.asarray(getattr(d.contact, field.name)).reshape(d.ncon, *field.item)
     values[field.name] = jnp.array(value)

@@ -21,10 +21,7 @@ Outputs = Sequence[str] | Callable[[Data], Any]
 State = dict[str, jax.Array]
 
 # What a step changes of what it reads.
-_STATE = (
-  *("time", "qpos", "qvel", "act", "history", "plastic", "qacc_warmstart", "tree_asleep"),
-  *("overflow", "warning"),
-)
+_STATE = (*fields.INTEGRATED, *fields.ACCUMULATED)
 
 
 @struct.dataclass

@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from mjx_warp_ffi.mjx.types import Data, Model, leaf_shape
-from mjx_warp_ffi.mjx.warp import batching, ffi, fields
+from mjx_warp_ffi.mjx.warp import ffi, fields
 from mjx_warp_ffi.mjx.warp.ffi import Array, Inputs, Signature
-from mjx_warp_ffi.mjx.warp.workspace import Plan
 
 
 def inputs_with(m: Model, d: Data, *, names: Iterable[str], rows: bool, nconmax: int = 0) -> Inputs:
@@ -85,18 +84,11 @@ class Computed:
     inputs = inputs_with(m, d, names=self.reads(m), rows=self.rows, nconmax=self.nconmax)
     extra = [_argument(a, v) for a, v in zip(self.arguments, args, strict=True)]
     signature = self._signature(m, d, inputs, extra)
-    values = [fields.lookup(m, leaf) for leaf in signature.leaves]
-    values += [x[None] for x in (*inputs.arrays.values(), *extra)]
 
-    def over_worlds(rows: frozenset[int], arrays: batching.Arrays) -> batching.Arrays:
-      batched = frozenset(signature.leaves[i] for i in rows)
-      nworld = arrays[len(signature.leaves)].shape[0]
-      plan = Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched)
-      return ffi.launch(self.function, signature, plan=plan, arrays=arrays)
+    def call(m: Model, inputs: Inputs, extra: list[jax.Array]) -> tuple[jax.Array, ...]:
+      return ffi.call(self.function, signature, m=m, inputs=inputs, further=extra)
 
-    call = batching.batched(over_worlds, len(signature.leaves))
-    results = without_gradient(self.name, call)(*values)
-    return tuple(x[0] for x in results)
+    return without_gradient(self.name, call)(m, inputs, extra)
 
   def _signature(self, m: Model, d: Data, inputs: Inputs, extra: list[jax.Array]) -> Signature:
     mj_model = m.spec.mj_model

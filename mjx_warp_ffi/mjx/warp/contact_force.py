@@ -8,7 +8,7 @@ import jax
 import warp as wp
 
 from mjx_warp_ffi.mjx.types import Data, Model
-from mjx_warp_ffi.mjx.warp import batching, ffi, fields
+from mjx_warp_ffi.mjx.warp import ffi
 from mjx_warp_ffi.mjx.warp import support_kernels as kernels
 from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import FORCE
 from mjx_warp_ffi.mjx.warp.adjoint.step import Scope
@@ -16,7 +16,7 @@ from mjx_warp_ffi.mjx.warp.ffi import Array, Inputs
 from mjx_warp_ffi.mjx.warp.reverse import reverse_only
 from mjx_warp_ffi.mjx.warp.stages import SOLVE, chain
 from mjx_warp_ffi.mjx.warp.vjp import differentiable_results
-from mjx_warp_ffi.mjx.warp.workspace import Plan, Workspace
+from mjx_warp_ffi.mjx.warp.workspace import Workspace
 
 _FRAME = "contact.frame"
 
@@ -47,18 +47,8 @@ class _ContactForce(ffi.Staged):
     extent = ffi.Extent(m.spec.mj_model, inputs.sizes)
     force = extent.fixed(Array(FORCE, ("nconmax",), wp.spatial_vector))
     signature = dataclasses.replace(signature, results=(force,))
-    args = [fields.lookup(m, leaf) for leaf in signature.leaves]
-    args += [inputs.arrays[field][None] for field in signature.inputs]
-
-    def over_worlds(rows: frozenset[int], arrays: batching.Arrays) -> batching.Arrays:
-      batched = frozenset(signature.leaves[i] for i in rows)
-      nworld = arrays[len(signature.leaves)].shape[0]
-      plan = Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched)
-      return ffi.launch(_launch, signature, plan=plan, arrays=arrays)
-
-    results = batching.batched(over_worlds, len(signature.leaves))(*args)
-    names = (*signature.outputs, FORCE)
-    return {name: x[0] for name, x in zip(names, results, strict=True)}
+    results = ffi.call(_launch, signature, m=m, inputs=inputs)
+    return dict(zip((*signature.outputs, FORCE), results, strict=True))
 
 
 _results = differentiable_results(

@@ -2,8 +2,8 @@
 
 `Staged(mjw.step, ...)` is all that it takes to bring one more function of mujoco_warp to JAX: its
 inputs are staged into a workspace, the function is captured in a graph once and replayed, its
-results are staged out. `computed(...)` does it for a function with further arguments, whose results
-are no fields of Data.
+results are staged out. `computed.Computed` does it for a function with further arguments, whose
+results are no fields of Data.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -32,7 +32,6 @@ from mjx_warp_ffi.third_party.warp.program import Program, jax_program
 
 Function = Callable[[mjw.Model, mjw.Data], None]
 
-_ACCUMULATED = ("overflow", "warning")
 _INT = np.dtype(np.int32)
 _OWN = (fields.Field("ncon", (), (), _INT), fields.Field("warning", (), (), _INT))
 FIELDS = {
@@ -104,7 +103,7 @@ class Inputs:
 def inputs_of(m: Model, d: Data) -> Inputs:
   """The inputs of a step, those that have elements."""
   extent = Extent(m.spec.mj_model, d.sizes)
-  names = (n for n in (*fields.STATE, *_ACCUMULATED) if 0 not in FIELDS[n].shape(extent))
+  names = (n for n in (*fields.STATE, *fields.ACCUMULATED) if 0 not in FIELDS[n].shape(extent))
   return Inputs({n: jnp.asarray(getattr(d, n)) for n in names}, d.sizes)
 
 
@@ -189,21 +188,12 @@ class Staged:
     """The results by field name, for inputs that were checked."""
     signature = signature_of(m, inputs, name=self.name, outputs=tuple(self.outputs(m)))
     signature = dataclasses.replace(signature, static=(self.times,))
-    args = [fields.lookup(m, leaf) for leaf in signature.leaves]
-    args += [inputs.arrays[field][None] for field in signature.inputs]
 
-    def over_worlds(rows: frozenset[int], arrays: batching.Arrays) -> batching.Arrays:
-      batched = frozenset(signature.leaves[i] for i in rows)
-      nworld = arrays[len(signature.leaves)].shape[0]
-      plan = Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched, m.autoreset)
+    def run(w: Workspace) -> None:
+      w.run(self.function, self.times)
 
-      def run(w: Workspace) -> None:
-        w.run(self.function, self.times)
-
-      return launch(run, signature, plan=plan, arrays=arrays)
-
-    results = batching.batched(over_worlds, len(signature.leaves))(*args)
-    return {name: x[0] for name, x in zip(signature.outputs, results, strict=True)}
+    results = call(run, signature, m=m, inputs=inputs, autoreset=m.autoreset)
+    return dict(zip(signature.outputs, results, strict=True))
 
 
 def check(m: Model, d: Data) -> None:
@@ -254,6 +244,41 @@ def signature_of(m: Model, inputs: Inputs, *, name: str, outputs: tuple[str, ...
   return Signature(name, tuple(leaves), tuple(inputs.arrays), tuple(some))
 
 
+def call(
+  run: Callable[..., None],
+  signature: Signature,
+  *,
+  m: Model,
+  inputs: Inputs,
+  further: Sequence[jax.Array] = (),
+  autoreset: bool = False,
+) -> batching.Arrays:
+  """The results of one world, which `vmap` makes one call for all worlds.
+
+  Args:
+    run: as for `launch`.
+    signature: of the function.
+    m: the model.
+    inputs: the fields of Data that the signature names.
+    further: its further arguments.
+    autoreset: whether worlds with a bad state are reset.
+
+  Returns:
+    The outputs of the signature, then its results.
+  """
+  count = len(signature.leaves)
+  args = [fields.lookup(m, leaf) for leaf in signature.leaves]
+  args += [x[None] for x in (*(inputs.arrays[n] for n in signature.inputs), *further)]
+
+  def over_worlds(rows: frozenset[int], arrays: batching.Arrays) -> batching.Arrays:
+    batched = frozenset(signature.leaves[i] for i in rows)
+    nworld = arrays[count].shape[0]
+    plan = Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched, autoreset)
+    return launch(run, signature, plan=plan, arrays=arrays)
+
+  return tuple(x[0] for x in batching.batched(over_worlds, count)(*args))
+
+
 def launch(
   run: Callable[..., None], signature: Signature, *, plan: Plan, arrays: batching.Arrays
 ) -> batching.Arrays:
@@ -281,7 +306,7 @@ def launch(
     places = (*inputs, *given), (*outputs, *made)
     return Program(*places, body, early=early, keep=(w, extra))
 
-  call = jax_program(
+  program = jax_program(
     signature.name,
     make,
     key=digest((signature.name, signature.outputs, signature.static), plan),
@@ -290,7 +315,7 @@ def launch(
     graph_mode=GraphMode.WARP_STAGED if signature.captured else GraphMode.NONE,
   )
   leaves, others = arrays[: len(signature.leaves)], arrays[len(signature.leaves) :]
-  return tuple(call(*packing.arguments(leaves), *others))
+  return tuple(program(*packing.arguments(leaves), *others))
 
 
 def _empty(array: Array, nworld: int) -> wp.array:

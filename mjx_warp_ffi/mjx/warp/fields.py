@@ -97,12 +97,17 @@ _SCRATCH = (
   "nv_awake",
 )
 
-# The state (mjSTATE_INTEGRATION without plugins) and inputs: what a step reads.
-STATE = (
-  *("time", "qpos", "qvel", "act", "history", "plastic", "qacc_warmstart"),
-  *("ctrl", "qfrc_applied", "xfrc_applied", "eq_active", "mocap_pos", "mocap_quat", "userdata"),
-  "tree_asleep",
-)
+# What a step integrates; the forward dynamics leaves it alone.
+INTEGRATED = tuple("time qpos qvel act history plastic qacc_warmstart tree_asleep".split())
+# What only the user writes.
+INPUTS = tuple("ctrl qfrc_applied xfrc_applied eq_active mocap_pos mocap_quat userdata".split())
+# What a step reads: mjSTATE_INTEGRATION without plugins, and which trees sleep.
+STATE = (*INTEGRATED, *INPUTS)
+# What a step adds to: bits of what went wrong since the Data was made.
+ACCUMULATED = ("overflow", "warning")
+
+# What a contact holds that is not there, where that is not zero.
+PADDING = {"dist": 1, "geom": -1, "efc_address": -1, "flex": -1, "elem": -1, "vert": -1}
 
 
 @functools.cache

@@ -13,10 +13,6 @@ from mjx_warp_ffi.mjx.warp.ffi import Staged
 from mjx_warp_ffi.mjx.warp.types import EnableBit
 from mjx_warp_ffi.third_party.warp import guard
 
-# What a step integrates; the forward dynamics leaves it alone.
-INTEGRATED = frozenset("time qpos qvel act history plastic qacc_warmstart tree_asleep".split())
-# What only the user writes.
-INPUTS = frozenset("ctrl qfrc_applied xfrc_applied eq_active mocap_pos mocap_quat userdata".split())
 CONTACTS = ("ncon", "warning", *(f"contact.{f.name}" for f in fields.contact_fields()))
 
 
@@ -52,13 +48,13 @@ def absent(spec: Spec) -> frozenset[str]:
 def _forward_outputs(m: Model) -> tuple[str, ...]:
   statics = m.opt.statics
   left = _on_demand(m.spec, statics.enableflags, statics.run_rne_postconstraint)
-  left = left | INPUTS | INTEGRATED
+  left = left.union(fields.STATE)
   names = (*(f.name for f in fields.data_fields()), *CONTACTS)
   return tuple(n for n in names if n not in left)
 
 
 def _state_outputs(m: Model) -> tuple[str, ...]:
-  own = INTEGRATED | INPUTS if m.autoreset else INTEGRATED  # a reset world loses its inputs too
+  own = fields.STATE if m.autoreset else fields.INTEGRATED  # a reset world loses its inputs too
   return tuple(f.name for f in fields.data_fields() if f.name in own)
 
 

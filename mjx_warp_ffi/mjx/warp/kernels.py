@@ -235,8 +235,6 @@ class WorldContacts:
     arrays: by field name, (nworld, nconmax, ...).
   """
 
-  PADDING = {"dist": 1.0, "geom": -1, "flex": -1, "elem": -1, "vert": -1}
-
   def __init__(self, d: mjw.Data, nconmax: int):
     """Allocates the arrays."""
     self._d = d
@@ -256,7 +254,7 @@ class WorldContacts:
       if field.name == "efc_address" or src.size == 0 or dst.size == 0:
         dst.fill_(-1)
         continue
-      padding = np.array(self.PADDING.get(field.name, 0), field.dtype).view(np.int32)
+      padding = np.array(fields.PADDING.get(field.name, 0), field.dtype).view(np.int32)
       # a thread a word; on the CPU, where they run one after the other, a thread a contact
       count = dst.shape[2] if dst.device.is_cpu else 1
       for word in range(0, dst.shape[2], count):

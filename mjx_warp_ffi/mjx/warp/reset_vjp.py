@@ -10,7 +10,7 @@ import numpy as np
 
 from mjx_warp_ffi.mjx.types import Model
 from mjx_warp_ffi.mjx.warp.ffi import Inputs, Staged
-from mjx_warp_ffi.mjx.warp.forward import INPUTS
+from mjx_warp_ffi.mjx.warp.fields import INPUTS
 
 Results = dict[str, jax.Array]
 

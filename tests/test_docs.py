@@ -83,6 +83,14 @@ def test_every_public_name_is_in_the_reference(module, page):
   assert documented - public == set()
 
 
+def test_every_file_that_the_map_of_the_code_names_is_there():
+  names = set(re.findall(r"[\w/]+\.py\b", _text("internals.md")))
+  found = (path for folder in ("mjx_warp_ffi", "tests") for path in (ROOT / folder).rglob("*.py"))
+  files = {path.relative_to(ROOT).as_posix() for path in found}
+  assert len(names) > 30
+  assert [n for n in names if not any(f"/{file}".endswith(f"/{n}") for file in files)] == []
+
+
 def _message(node: ast.AST) -> str | None:
   """A string as it is written, with … for what is filled in."""
   if isinstance(node, ast.Constant) and isinstance(node.value, str):

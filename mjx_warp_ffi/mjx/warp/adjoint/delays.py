@@ -258,9 +258,11 @@ def _zero(
     grad[world, start + 2 + n + dim * place + j] = 0.0
 
 
-def make_delays(step) -> Delays:
-  """The rings of a `StageAdjoint`."""
+def make_delays(step) -> "Delays | None":
+  """The rings of a `StageAdjoint`, None if it has none."""
   m = step.m
+  if not m.nhistory:
+    return None
   names = {"history": "history", "adr": "historyadr", "ctrladr": "ctrladr", "ctrlnum": "ctrlnum"}
   fixed = {k: getattr(m, f"actuator_{f}") for k, f in names.items()}
   return step.tape.struct(Delays, **fixed, **step.leaves("actuator_delay"))
@@ -269,9 +271,8 @@ def make_delays(step) -> Delays:
 def record(step) -> wp.array:
   """Records the reading of the controls of a `StageAdjoint`; those that act now."""
   m, x, tape = step.m, step.inputs, step.tape
-  if not m.nhistory:
+  if step.delays is None:
     return x["ctrl"]
-  step.delays = make_delays(step)
   out = tape.array(m.nu)
   inputs = [step.delays, x["time"], x["history"], x["ctrl"]]
   tape.launch(read_delayed, (tape.nworld, m.nactuator), inputs=inputs, outputs=[out])
@@ -281,7 +282,7 @@ def record(step) -> wp.array:
 def write(step) -> None:
   """Runs the adjoint of writing the history, before the tape of a `StageAdjoint`."""
   d, m, cot = step.d, step.m, step.cotangents["history"]
-  if not m.nhistory:
+  if step.delays is None:
     return
   if not step.integrate:
     wp.copy(step.gradients["history"], cot)

@@ -183,7 +183,7 @@ def impratio_gradient(invsqrt: wp.array[float], grad: wp.array[float]):
   grad[i] = -0.5 * invsqrt[i] * invsqrt[i] * invsqrt[i] * grad[i]
 
 
-def make(step, next_qacc: wp.array) -> Integration:
+def make_integration(step, next_qacc: wp.array) -> Integration:
   """What the integration of a `StageAdjoint` reads; `next_qacc` is what a second solve gives."""
   m, d, s = step.m, step.d, Integration()
   s.timestep = m.opt.timestep
@@ -192,3 +192,20 @@ def make(step, next_qacc: wp.array) -> Integration:
   s.qacc = next_qacc if step.implicit else d.qacc
   s.cot_qpos, s.cot_qvel = step.cotangents["qpos"], step.cotangents["qvel"]
   return s
+
+
+def differentiate(step, integration: Integration, *, out: wp.array) -> None:
+  """Runs the adjoint of the integration of a `StageAdjoint`.
+
+  It writes the direct gradients of positions and velocities, adds that of the time step, and writes
+  the cotangent of the integrated acceleration to `out`, (nworld, nv).
+  """
+  d, m, gradients = step.d, step.m, step.gradients
+  qvel = gradients["qvel"]
+  outputs = [gradients["qpos"], qvel]
+  wp.launch(integrate_adjoint, (d.nworld, m.njnt), inputs=[integration], outputs=outputs)
+  wp.launch(acceleration_cotangent, out.shape, inputs=[m.opt.timestep, qvel], outputs=[out])
+  if "opt.timestep" in step.wrt:
+    inputs = [integration, qvel, step.cotangents["time"]]
+    outputs = [gradients["opt.timestep"]]
+    wp.launch(timestep_adjoint, d.nworld, inputs=inputs, outputs=outputs)

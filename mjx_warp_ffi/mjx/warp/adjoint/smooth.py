@@ -11,7 +11,7 @@ from mujoco_warp._src.types import DisableBit
 
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Fields, Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import graded
-from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected, make_reflected, reflected_on
+from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected, reflected_on
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   magnitude,
   mul,
@@ -298,6 +298,13 @@ def make_inertia(step) -> Inertia:
   )
 
 
+def make_dofs(step) -> Dofs:
+  """The dampers and armatures of the dofs of a `StageAdjoint`."""
+  names = ("dof_armature", "dof_damping", "dof_dampingpoly", "opt.timestep")
+  fixed = {f: getattr(step.m, f) for f in ("dof_jntid", "jnt_actuatorid")}
+  return step.tape.struct(Dofs, **step.leaves(*names), **fixed)
+
+
 def record(step) -> None:
   """Records the parts of this module on the tape of a `StageAdjoint`."""
   tape, m, x = step.tape, step.m, step.inputs
@@ -316,12 +323,8 @@ def record(step) -> None:
     inputs = [step.sweep.tree, step.sweep.nodes, inertia, step.leaf("opt.timestep"), decoupled]
     kernel = gyroscopic_kernel(step.fields, discrete=step.discrete)
     tape.power(kernel, (tape.nworld, m.nbody), inputs=inputs)
-  names = ["dof_armature", "dof_damping", "dof_dampingpoly", "opt.timestep"]
-  ints = {f: getattr(m, f) for f in ("dof_jntid", "jnt_actuatorid")}
-  dofs = step.dofs = tape.struct(Dofs, **step.leaves(*names), **ints)
-  reflected = step.reflected = make_reflected(step)
   actuators = bool(np.any(m.jnt_actuatorid.numpy() != -1))
   damper = passive and not flags & DisableBit.DAMPER
   kernel = dof_kernel(step.fields, damper=damper, actuators=actuators, discrete=step.discrete)
-  inputs = [dofs, reflected, step.state, x["qfrc_applied"], step.sweep.coords]
+  inputs = [step.dofs, step.reflected, step.state, x["qfrc_applied"], step.sweep.coords]
   tape.power(kernel, (tape.nworld, m.nv), inputs=inputs)

@@ -36,6 +36,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   nodes,
   outputs,
   projection,
+  reflected,
   rescale,
   rows,
   samples,
@@ -67,19 +68,19 @@ class StageAdjoint:
   acceleration that it solved for), call `launch()`, which a graph may capture, and read
   `gradients`. What the workspace `d` holds besides is overwritten.
 
-  Args:
-    mjm: the model, for its topology.
-    m: the MJWarp model; its fields may have one row or one a world.
-    d: the workspace.
-    wrt: names of model fields that get a gradient too ("body_mass", "opt.gravity", ...), one row
-      per row of the field: with one row, the sum over worlds.
-    scope: where in a step the outputs lie.
-    outputs: see `StepAdjoint`.
-    settings: the options.
+  The arguments are those of `StepAdjoint`. It is built by the `record(step)` of many modules, where
+  `step` is this object. Besides those below they find here what they share: the structs of
+  `_make_structs`, the `sweep`, its `fields`, the `state`, the `weights` of sensordata, and what
+  others have recorded before them (`tendon_rates`, `actuator_rates`, `contacts`, ...).
 
   Attributes:
     cotangents: arrays by the name of the output, (nworld, ...), zero at first.
     gradients: arrays by the name of the input, overwritten by each launch.
+    inputs: arrays by the name of the input, which have gradients.
+    tape: where kernels are recorded.
+    needs: what has to be computed.
+    after_recompute: functions that launch what reads the recomputed stages, once they are there.
+    before_sweep: functions that launch what makes or reads the virtual velocities.
 
   Raises:
     NotImplementedError: the model has a feature without a rule; the message names it.
@@ -113,15 +114,15 @@ class StageAdjoint:
     }
     if self.needs.inverts:
       self.gradients["qacc"] = self._extra
-    self._integration = integrate.make(self, self._next_qacc) if self.integrate else None
+    if self.integrate:
+      self._integration = integrate.make_integration(self, self._next_qacc)
 
   def _allocate(self, scope: Scope) -> None:
     m, d = self.m, self.d
     names = OUTPUTS if self.integrate else RATES
     names = dict.fromkeys((*names, *self.outputs))
     self.cotangents = {name: wp.zeros_like(supported.output(d, name)) for name in names}
-    self.before_sweep = []  # functions that need the virtual velocities
-    self.after_recompute = []  # functions that need the forces of the rows
+    self.before_sweep, self.after_recompute = [], []
     self.given = samples.begin(self)
     self._read_needs(needs_of(self, scope=scope, rows=supported.has_rows(m, d)))
     second = self.integrate and solve.has_second_solve(m)
@@ -274,7 +275,9 @@ class StageAdjoint:
   def _make_structs(self) -> None:
     """What several parts of the power read."""
     self.sites, self.geoms = attached.make_sites(self), attached.make_geoms(self)
-    self.inertia = smooth.make_inertia(self)
+    self.inertia, self.dofs = smooth.make_inertia(self), smooth.make_dofs(self)
+    self.reflected, self.tendons = reflected.make_reflected(self), tendons.make_tendons(self)
+    self.delays = delays.make_delays(self)
     self.contacts = self.collector = None
     if self.needs.rows:
       self.rows, self.equalities = law.make_rows(self), law.make_equalities(self)
@@ -375,15 +378,7 @@ class StageAdjoint:
       wp.launch(integrate.add, vector, inputs=[g, self._ma], outputs=[self._extra])
       g = self._extra
     if self.integrate:
-      grads = [self.gradients["qpos"], self.gradients["qvel"]]
-      kernel = integrate.integrate_adjoint
-      wp.launch(kernel, (d.nworld, m.njnt), inputs=[self._integration], outputs=grads)
-      inputs = [m.opt.timestep, self.gradients["qvel"]]
-      wp.launch(integrate.acceleration_cotangent, vector, inputs=inputs, outputs=[self._g])
-      if "opt.timestep" in self.wrt:
-        inputs = [self._integration, self.gradients["qvel"], self.cotangents["time"]]
-        out = self.gradients["opt.timestep"]
-        wp.launch(integrate.timestep_adjoint, d.nworld, inputs=inputs, outputs=[out])
+      integrate.differentiate(self, self._integration, out=self._g)
       if self.implicit:
         self.implicit.solve_transposed(self._g, coords[f.y])
         mjw_support.mul_m(m, d, self._g, coords[f.y])

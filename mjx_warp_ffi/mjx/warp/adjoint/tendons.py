@@ -318,24 +318,27 @@ def find_rates(step, over: Carried) -> Rates:
   return rates
 
 
+def make_tendons(step) -> Tendons:
+  """The springs, dampers and armatures of the tendons of a `StageAdjoint`."""
+  names = [f"tendon_{x}" for x in "stiffness stiffnesspoly lengthspring damping".split()]
+  names += ["tendon_dampingpoly", "tendon_armature", "opt.timestep"]
+  actuators = step.m.tendon_actuatorid
+  return step.tape.struct(Tendons, tendon_actuatorid=actuators, **step.leaves(*names))
+
+
 def record(step) -> "Rates | None":
   """Records the tendons of a `StageAdjoint`; their rates, None without tendons."""
   tape, m = step.tape, step.m
   if not m.ntendon:
     return None
   rates = find_rates(step, step.pulled or step.sweep.carried)
-  names = [f"tendon_{x}" for x in "stiffness stiffnesspoly lengthspring damping".split()]
-  names += ["tendon_dampingpoly", "tendon_armature", "opt.timestep"]
-  tendons = step.tendons = tape.struct(
-    Tendons, tendon_actuatorid=m.tendon_actuatorid, **step.leaves(*names)
-  )
   flags, dim = m.opt.disableflags, (tape.nworld, m.ntendon)
   options = dict(spring=not flags & DisableBit.SPRING, damper=not flags & DisableBit.DAMPER)
   metric = step.metric.tendons
   if step.discrete:
     kernel = tendon_metric_kernel(**options)
-    tape.launch(kernel, dim, inputs=[tendons, step.reflected, rates, metric], outputs=[])
+    tape.launch(kernel, dim, inputs=[step.tendons, step.reflected, rates, metric], outputs=[])
   options |= dict(implicit=step.implicitfast, discrete=step.discrete)
   kernel = tendon_power_kernel(step.fields, **options)
-  tape.power(kernel, dim, inputs=[tendons, step.reflected, rates, metric])
+  tape.power(kernel, dim, inputs=[step.tendons, step.reflected, rates, metric])
   return rates

@@ -16,6 +16,7 @@ from flax import struct
 from mjx_warp_ffi.mjx.forward import advance, step
 from mjx_warp_ffi.mjx.types import Data, Model
 from mjx_warp_ffi.mjx.warp import fields
+from mjx_warp_ffi.mjx.warp.batching import varying_alike
 
 Outputs = Sequence[str] | Callable[[Data], Any]
 State = dict[str, jax.Array]
@@ -99,7 +100,8 @@ def rollout(
     return _state_of(after), record(after)
 
   # the last control step is outside: it alone has results that somebody sees
-  state, rows = _checkpointed(body, _state_of(d), ctrl[:-1], checkpoint_every)
+  state, ctrl = varying_alike((_state_of(d), ctrl), m, d)
+  state, rows = _checkpointed(body, state, ctrl[:-1], checkpoint_every)
   final = step(m, d.replace(**state, ctrl=ctrl[-1]), substeps=substeps)
   last = jax.tree.map(lambda x: x[None], record(final))
   return jax.tree.map(lambda *x: jnp.concatenate(x), *rows, last), final

@@ -16,6 +16,8 @@ from jax import custom_batching
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import NamedSharding, PartitionSpec
 
+from mjx_warp_ffi.third_party.warp.args import varying_alike as varying_alike
+
 Arrays = tuple[jax.Array, ...]
 
 

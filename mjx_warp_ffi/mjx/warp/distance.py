@@ -23,6 +23,7 @@ from mjx_warp_ffi.mjx.warp.ffi import Array
 from mjx_warp_ffi.mjx.warp.reverse import reverse_only
 from mjx_warp_ffi.mjx.warp.types import DisableBit, EnableBit
 from mjx_warp_ffi.mjx.warp.workspace import Workspace
+from mjx_warp_ffi.third_party.warp.args import varying_alike
 
 Pairs = tuple[tuple[int, int], ...]
 
@@ -173,7 +174,8 @@ def distances(pairs: Pairs) -> Callable[[Model, Data], tuple[jax.Array, ...]]:
     ffi.check(m, d)
     with reverse_only():
       xpos, xmat = terrain.poses(m, d.geom_xpos, geom_xmat=d.geom_xmat)
-      return call((xpos, xmat, m.geom_size), *jax.lax.stop_gradient((m, d)))
+      given = ((xpos, xmat, m.geom_size), *jax.lax.stop_gradient((m, d)))
+      return call(*varying_alike(given))
 
   return with_gradient
 

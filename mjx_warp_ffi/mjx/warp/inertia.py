@@ -19,6 +19,7 @@ from mjx_warp_ffi.mjx.types import Data, Model
 from mjx_warp_ffi.mjx.warp import ffi
 from mjx_warp_ffi.mjx.warp import support as backend
 from mjx_warp_ffi.mjx.warp.reverse import reverse_once, reverse_only
+from mjx_warp_ffi.third_party.warp.args import varying_alike
 
 _EXACT = jax.lax.Precision.HIGHEST
 _UNRULED = ("tendon_armature", "actuator_armature")
@@ -91,4 +92,5 @@ def full_m(m: Model, d: Data) -> jax.Array:
   unruled = tuple(getattr(m, n) for n in _UNRULED)
   with reverse_only():
     moving = (d.cdof, d.cinert, m.dof_armature)
-    return _differentiable(m.spec)(moving, unruled, *jax.lax.stop_gradient((m, d)))
+    given = (moving, unruled, *jax.lax.stop_gradient((m, d)))
+    return _differentiable(m.spec)(*varying_alike(given))

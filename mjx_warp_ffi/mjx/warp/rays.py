@@ -24,6 +24,7 @@ from mjx_warp_ffi.mjx.warp.reverse import reverse_once, reverse_only
 from mjx_warp_ffi.mjx.warp.terrain import poses
 from mjx_warp_ffi.mjx.warp.types import GeomType
 from mjx_warp_ffi.mjx.warp.workspace import Workspace
+from mjx_warp_ffi.third_party.warp.args import varying_alike
 
 
 def _launch(w: Workspace, *arrays: wp.array, geoms: frozenset[int], ngeom: int) -> None:
@@ -155,4 +156,4 @@ def rays(
   with reverse_only():
     xpos, xmat = poses(m, d.geom_xpos, geom_xmat=d.geom_xmat)
     moving = (xpos, xmat, m.geom_size, pnt, vec)
-    return call(moving, *jax.lax.stop_gradient((m, d)))
+    return call(*varying_alike((moving, *jax.lax.stop_gradient((m, d)))))

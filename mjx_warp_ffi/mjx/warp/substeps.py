@@ -16,6 +16,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.step import Scope
 from mjx_warp_ffi.mjx.warp.ffi import Inputs, Staged
 from mjx_warp_ffi.mjx.warp.forward import state_outputs
 from mjx_warp_ffi.mjx.warp.reverse import reverse_only
+from mjx_warp_ffi.third_party.warp.args import varying_alike
 
 Results = dict[str, jax.Array]
 Step = Callable[[Model, Inputs], Results]
@@ -104,11 +105,11 @@ def _several(staged: Staged, *, one: Step, last: Step) -> Step:
       # in a loop all have a cotangent, most of them zero
       named = (n for n in given if n != "qacc_warmstart")
       analytic.check_outputs(named, smoothed=moving.smoothed)
-    found = pull({n: _dense(ct) for n, ct in cotangents.items()})
+    found = pull(varying_alike({n: _dense(ct) for n, ct in cotangents.items()}))
     return moving.joined(list(found), [None] * len(moving.mask))
 
   results.defvjp(forward, backward, symbolic_zeros=True)
-  return results
+  return lambda m, inputs: results(*varying_alike((m, inputs)))
 
 
 def _advanced(one: Step, m: Model, *, inputs: Inputs, count: int) -> Inputs:

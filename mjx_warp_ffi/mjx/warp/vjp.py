@@ -27,6 +27,7 @@ from mjx_warp_ffi.mjx.warp.ffi import (
   with_checked_controls,
 )
 from mjx_warp_ffi.mjx.warp.reverse import reverse_once, reverse_only
+from mjx_warp_ffi.third_party.warp.args import varying_alike
 
 Results = dict[str, jax.Array]
 
@@ -104,7 +105,7 @@ def differentiable_results(staged: Staged, scope: Scope) -> Callable[[Model, Inp
     return m_ct, Inputs({n: gradients.get(n) for n in inputs.arrays}, inputs.sizes)
 
   results.defvjp(forward, backward, symbolic_zeros=True)
-  return results
+  return lambda m, inputs: results(*varying_alike((m, inputs)))
 
 
 def is_float(name: str) -> bool:

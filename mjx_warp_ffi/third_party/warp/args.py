@@ -273,9 +273,7 @@ def varying_like(
   JAX cannot see through an FFI call, so inside `shard_map` every result is taken to depend on
   every argument.
   """
-  axes: set = set()
-  for arg in args:
-    axes |= set(_varying_axes(jax.typeof(arg)))
+  axes = _axes(args)
   if not axes:
     return list(result_types)
   # Results that vary must lie on the mesh of the surrounding shard_map.
@@ -286,6 +284,29 @@ def varying_like(
     jax.ShapeDtypeStruct(t.shape, t.dtype, sharding=sharding, **_varying(axes))  # pyright: ignore
     for t in result_types
   ]
+
+
+def varying_alike(tree: Any, *others: Any) -> Any:
+  """Returns arrays that vary over all mesh axes that any of them, or of the others, varies over.
+
+  Inside `shard_map` the transpose of this sums over the devices that share an array, so that a
+  derivative rule behind it sees arrays of one kind. Elsewhere nothing happens.
+  """
+  axes = _axes(jax.tree.leaves((tree, others)))
+
+  def cast(x: Any) -> Any:
+    missing = tuple(sorted(axes - set(_varying_axes(jax.typeof(x))), key=str))
+    if not missing:
+      return x
+    # Newer JAX releases renamed the function.
+    pcast = getattr(jax.lax, "pcast", None)
+    return pcast(x, missing, to="varying") if pcast else jax.lax.pvary(x, missing)
+
+  return jax.tree.map(cast, tree) if axes else tree
+
+
+def _axes(arrays: Iterable[Any]) -> set:
+  return {axis for array in arrays for axis in _varying_axes(jax.typeof(array))}
 
 
 def _varying_axes(aval: Any) -> Iterable[Any]:

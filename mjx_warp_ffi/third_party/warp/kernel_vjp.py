@@ -62,7 +62,7 @@ class DifferentiableKernel:
       )
     arrays, statics = self.signature.split(args)
     self._check_launch(arrays)
-    return self._function(self.signature.encode(statics))(*arrays)
+    return self._function(self.signature.encode(statics))(*args_lib.varying_alike(arrays))
 
   def _check_launch(self, arrays: Sequence[Any]) -> None:
     """Raises `ValueError` if threads would repeat, which a gradient counts more than once."""

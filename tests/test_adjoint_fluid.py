@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import adjoint_models as models
-from adjoint_case import SMOOTH, Case, load, random_states
+from adjoint_case import SMOOTH, STIFF, Case, load, random_states
+from test_adjoint_discrete import load_discrete
 
 FLUID = ("opt.density", "opt.viscosity", "opt.wind", "opt.timestep")
 SHAPES = ("body_mass", "body_inertia", "body_ipos", "geom_size", "geom_pos", "geom_quat")
@@ -28,6 +29,26 @@ def test_boxes_of_inertia_have_the_gradient_of_differences_with_implicit():
   case = Case(m, random_states(m), wrt=FLUID + SHAPES[:3])
   case.adjoint.launch()
   case.check(SMOOTH)
+
+
+def test_forces_of_a_fluid_have_the_gradient_of_differences_with_discrete():
+  m = load_discrete(models.FLUID)
+  m.dof_damping[m.jnt_dofadr[m.njnt - 1] :] = 0  # a free body that turns as MuJoCo solves it alone
+  case = Case(m, random_states(m), wrt=FLUID + SHAPES)
+  case.adjoint.launch()
+  case.check(SMOOTH)
+
+
+def test_constraints_in_a_fluid_have_the_gradient_of_differences_with_discrete():
+  """Drag is in the inertia that rescales them."""
+  fluid = 'density="300" viscosity="2" wind=".5 -.3 .2"'
+  text = models.CONSTRAINED.replace("<option", f"<option {fluid}", 1)
+  text = text.replace('type="box"', 'type="box" fluidshape="ellipsoid"', 2)
+  m = load_discrete(text)
+  assert m.geom_fluid[:, 0].any() and not m.geom_fluid[:, 0].all()
+  case = Case(m, random_states(m, 3, spread=0.3, seed=1), wrt=FLUID + ("body_mass", "jnt_solref"))
+  case.adjoint.launch()
+  case.check(STIFF)
 
 
 def test_fluid_shapes_are_refused_with_implicit():

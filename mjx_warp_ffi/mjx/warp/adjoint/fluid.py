@@ -2,11 +2,14 @@
 
 A body without fluid shapes is the box of its inertia, with viscous and quadratic drag (MuJoCo's
 documentation, Fluid forces, "Inertia model"); each fluid shape is an ellipsoid with added mass,
-lift and drag ("Ellipsoid model"). implicitfast has their derivatives by the velocity too.
+lift and drag ("Ellipsoid model"). implicitfast has their derivatives by the velocity too, the
+discrete step those of drag.
 """
 
+import dataclasses
 import functools
 
+import mujoco_warp as mjw
 import numpy as np
 import warp as wp
 from mujoco_warp._src.derivative import _geom_ellipsoid_fluid_B
@@ -78,9 +81,45 @@ def _sizes(x: wp.vec3) -> wp.vec3:
   return wp.vec3(magnitude(x[0]), magnitude(x[1]), magnitude(x[2]))
 
 
+@wp.func
+def _box_drag(fluid: Fluid, tree: Tree, nodes: Nodes, inertia: Inertia, world: int, b: int):
+  """The axes and velocities of the box of a body, and what its drag goes with along them.
+
+  The latter are factors of the velocities and their magnitudes, and of the velocities alone.
+  """
+  density = fluid.density[world % fluid.density.shape[0]]
+  viscosity = fluid.viscosity[world % fluid.viscosity.shape[0]]
+  mass, moments, c, q = inertia_of(tree, nodes, inertia, world, b)
+  om, v = _local(nodes.vel[world, tree.of_body[b]], c, q)
+  v = v - unrotate(q, fluid.wind[world % fluid.wind.shape[0]])
+  box = _box(mass, moments)
+  diam = (box[0] + box[1] + box[2]) / 3.0
+  slow = wp.pi * viscosity * diam
+  turning = wp.cw_mul(_quartic(box), _sizes(om)) * (density / 64.0)
+  moving = wp.cw_mul(_faces(box), _sizes(v)) * (0.5 * density)
+  return c, q, om, v, turning, moving, slow * diam * diam, 3.0 * slow
+
+
+@wp.func
+def _box_change(
+  turning: wp.vec3,
+  moving: wp.vec3,
+  slow_turning: float,
+  slow_moving: float,
+  yom: wp.vec3,
+  yv: wp.vec3,
+  aom: wp.vec3,
+  av: wp.vec3,
+) -> float:
+  """The derivative of the force on a box along one velocity times another."""
+  change = wp.dot(wp.cw_mul(2.0 * turning, yom), aom) + slow_turning * wp.dot(yom, aom)
+  return -change - wp.dot(wp.cw_mul(2.0 * moving, yv), av) - slow_moving * wp.dot(yv, av)
+
+
 @functools.cache
-def box_kernel(fields: Fields, *, implicit: bool) -> wp.Kernel:
+def box_kernel(fields: Fields, *, implicit: bool, discrete: bool) -> wp.Kernel:
   """Drag on the boxes of inertia, a thread per world and body."""
+  virtual = fields.w if discrete else fields.y
 
   @wp.kernel(module="unique")
   def box_power(
@@ -94,29 +133,21 @@ def box_kernel(fields: Fields, *, implicit: bool) -> wp.Kernel:
     world, it = wp.tid()
     b = which[it]
     n = tree.of_body[b]
-    density = fluid.density[world % fluid.density.shape[0]]
-    viscosity = fluid.viscosity[world % fluid.viscosity.shape[0]]
-    mass, moments, c, q = inertia_of(tree, nodes, inertia, world, b)
-    om, v = _local(nodes.vel[world, n], c, q)
-    v = v - unrotate(q, fluid.wind[world % fluid.wind.shape[0]])
-    box = _box(mass, moments)
-    diam = (box[0] + box[1] + box[2]) / 3.0
-    slow = wp.pi * viscosity * diam
-    turning = wp.cw_mul(_quartic(box), _sizes(om)) * (density / 64.0)
-    moving = wp.cw_mul(_faces(box), _sizes(v)) * (0.5 * density)
-    torque = -wp.cw_mul(turning, om) - slow * diam * diam * om
-    force = -wp.cw_mul(moving, v) - 3.0 * slow * v
+    c, q, om, v, turning, moving, slow_turning, slow_moving = _box_drag(
+      fluid, tree, nodes, inertia, world, b
+    )
+    torque = -wp.cw_mul(turning, om) - slow_turning * om
+    force = -wp.cw_mul(moving, v) - slow_moving * v
     wom, wv = _local(nodes.fields[wp.static(fields.f), world, n], c, q)
     p = wp.dot(torque, wom) + wp.dot(force, wv)
-    if wp.static(implicit):
+    if wp.static(implicit or discrete):
       h = fluid.timestep[world % fluid.timestep.shape[0]]
-      yom, yv = _local(nodes.fields[wp.static(fields.y), world, n], c, q)
-      a = nodes.fields[wp.static(fields.a), world, n] - nodes.fields[wp.static(fields.z), world, n]
+      yom, yv = _local(nodes.fields[wp.static(virtual), world, n], c, q)
+      a = nodes.fields[wp.static(fields.a), world, n]
+      if wp.static(implicit):
+        a = a - nodes.fields[wp.static(fields.z), world, n]
       aom, av = _local(a, c, q)
-      change = wp.dot(wp.cw_mul(2.0 * turning, yom), aom)
-      change = change + slow * diam * diam * wp.dot(yom, aom)
-      change = change + wp.dot(wp.cw_mul(2.0 * moving, yv), av) + 3.0 * slow * wp.dot(yv, av)
-      p = p - h * change
+      p = p + h * _box_change(turning, moving, slow_turning, slow_moving, yom, yv, aom, av)
     power[world, it] = p
 
   return box_power
@@ -185,10 +216,11 @@ def _ellipsoid_change(
   aom: wp.vec3,
   av: wp.vec3,
   whole: bool,
+  drag: bool,
 ) -> float:
   """The derivative of the force on an ellipsoid along one velocity times another, as MJWarp has it.
 
-  It takes the symmetric part, but for a free body the whole.
+  It takes the symmetric part, but for a free body the whole; of drag alone where asked to.
   """
   b00, b01, b10, b11 = _geom_ellipsoid_fluid_B(
     r,
@@ -203,7 +235,7 @@ def _ellipsoid_change(
     v,
     density,
     viscosity,
-    False,
+    drag,
   )
   p = wp.dot(yom, b00 @ aom + b01 @ av) + wp.dot(yv, b10 @ aom + b11 @ av)
   if not whole:
@@ -211,9 +243,22 @@ def _ellipsoid_change(
   return p
 
 
+@wp.func
+def _shape_state(
+  fluid: Fluid, shapes: Shapes, geoms: Geoms, tree: Tree, nodes: Nodes, world: int, g: int
+):
+  """The semiaxes of a shape, its node, centre and axes, and its velocities in the fluid."""
+  n, c, q = geom_frame(geoms, tree, nodes, world, g)
+  om, v = _local(nodes.vel[world, n], c, q)
+  v = _moving(v - unrotate(q, fluid.wind[world % fluid.wind.shape[0]]))
+  size = shapes.geom_size[world % shapes.geom_size.shape[0], g]
+  return geom_semiaxes(size, shapes.geom_type[g]), n, c, q, _moving(om), v
+
+
 @functools.cache
-def ellipsoid_kernel(fields: Fields, *, implicit: bool) -> wp.Kernel:
+def ellipsoid_kernel(fields: Fields, *, implicit: bool, discrete: bool) -> wp.Kernel:
   """Forces on fluid shapes, a thread per world and geom."""
+  virtual = fields.w if discrete else fields.y
 
   @wp.kernel(module="unique")
   def ellipsoid_power(
@@ -226,52 +271,121 @@ def ellipsoid_kernel(fields: Fields, *, implicit: bool) -> wp.Kernel:
   ):
     world, it = wp.tid()
     g = shapes.geom[it]
-    n, c, q = geom_frame(geoms, tree, nodes, world, g)
     density = fluid.density[world % fluid.density.shape[0]]
     viscosity = fluid.viscosity[world % fluid.viscosity.shape[0]]
-    om, v = _local(nodes.vel[world, n], c, q)
-    v = _moving(v - unrotate(q, fluid.wind[world % fluid.wind.shape[0]]))
-    om = _moving(om)
-    size = shapes.geom_size[world % shapes.geom_size.shape[0], g]
-    r = geom_semiaxes(size, shapes.geom_type[g])
+    r, n, c, q, om, v = _shape_state(fluid, shapes, geoms, tree, nodes, world, g)
     shape = shapes.geom_fluid[g]
     torque, force = _ellipsoid_force(r, shape, density, viscosity, om, v)
     wom, wv = _local(nodes.fields[wp.static(fields.f), world, n], c, q)
     p = shape[0] * (wp.dot(torque, wom) + wp.dot(force, wv))
-    if wp.static(implicit):
+    if wp.static(implicit or discrete):
       h = fluid.timestep[world % fluid.timestep.shape[0]]
-      yom, yv = _local(nodes.fields[wp.static(fields.y), world, n], c, q)
-      a = nodes.fields[wp.static(fields.a), world, n] - nodes.fields[wp.static(fields.z), world, n]
+      yom, yv = _local(nodes.fields[wp.static(virtual), world, n], c, q)
+      a = nodes.fields[wp.static(fields.a), world, n]
+      if wp.static(implicit):
+        a = a - nodes.fields[wp.static(fields.z), world, n]
       aom, av = _local(a, c, q)
-      free = tree.free_root[geoms.geom_bodyid[g]] >= 0
-      change = _ellipsoid_change(r, shape, density, viscosity, om, v, yom, yv, aom, av, free)
-      p = p + h * change
+      whole = wp.bool(False)
+      if wp.static(implicit):
+        whole = tree.free_root[geoms.geom_bodyid[g]] >= 0
+      p = p + h * _ellipsoid_change(
+        r, shape, density, viscosity, om, v, yom, yv, aom, av, whole, wp.static(discrete)
+      )
     power[world, it] = p
 
   return ellipsoid_power
 
 
-def record(step) -> None:
+@wp.func
+def _box_own(
+  fluid: Fluid, tree: Tree, nodes: Nodes, inertia: Inertia, world: int, b: int, k: int
+) -> float:
+  """What the drag of a box takes from field k, twice."""
+  c, q, _om, _v, turning, moving, slow_turning, slow_moving = _box_drag(
+    fluid, tree, nodes, inertia, world, b
+  )
+  uom, uv = _local(nodes.fields[k, world, tree.of_body[b]], c, q)
+  return _box_change(turning, moving, slow_turning, slow_moving, uom, uv, uom, uv)
+
+
+@wp.func
+def _shape_own(
+  fluid: Fluid, shapes: Shapes, geoms: Geoms, tree: Tree, nodes: Nodes, world: int, g: int, k: int
+) -> float:
+  """What the drag of a shape takes from field k, twice."""
+  density = fluid.density[world % fluid.density.shape[0]]
+  viscosity = fluid.viscosity[world % fluid.viscosity.shape[0]]
+  r, n, c, q, om, v = _shape_state(fluid, shapes, geoms, tree, nodes, world, g)
+  uom, uv = _local(nodes.fields[k, world, n], c, q)
+  shape = shapes.geom_fluid[g]
+  return _ellipsoid_change(r, shape, density, viscosity, om, v, uom, uv, uom, uv, False, True)
+
+
+@wp.kernel(module="unique")
+def drag_metric(
+  fluid: Fluid,
+  boxes: wp.array[int],
+  shapes: Shapes,
+  geoms: Geoms,
+  tree: Tree,
+  nodes: Nodes,
+  inertia: Inertia,
+  out: wp.array2d[float],
+):
+  """What drag adds to the diagonal of H, a thread per world and dof of `nodes`' unit velocities."""
+  world, c = wp.tid()
+  h = fluid.timestep[world % fluid.timestep.shape[0]]
+  total = wp.float32(0.0)  # a plain sum: of other things the loop's last value is not known
+  for i in range(boxes.shape[0]):
+    total += -h * _box_own(fluid, tree, nodes, inertia, world, boxes[i], c)
+  for j in range(shapes.geom.shape[0]):
+    total += -h * _shape_own(fluid, shapes, geoms, tree, nodes, world, shapes.geom[j], c)
+  out[world, c] = total
+
+
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+  """What the fluid acts on: the bodies without shapes, and the shapes."""
+
+  fluid: Fluid
+  boxes: wp.array
+  shapes: Shapes
+
+  def record_metric(self, step, nodes: Nodes, *, out: wp.array) -> None:
+    """Records what drag adds to the diagonal of H of a discrete step."""
+    tree = step.sweep.tree
+    inputs = [self.fluid, self.boxes, self.shapes, step.geoms, tree, nodes, step.inertia, out]
+    step.tape.launch(drag_metric, (step.tape.nworld, step.m.nv), inputs=inputs, outputs=[])
+
+
+def acts(m: mjw.Model) -> bool:
+  """Whether forces of a fluid are computed."""
+  passive = DisableBit.SPRING | DisableBit.DAMPER
+  return bool(m.has_fluid and m.opt.disableflags & passive != passive)
+
+
+def record(step) -> Recorded | None:
   """Records the forces of the fluid of a `StageAdjoint`."""
   tape, m, mjm = step.tape, step.m, step.mjm
-  passive = DisableBit.SPRING | DisableBit.DAMPER
-  if not m.has_fluid or m.opt.disableflags & passive == passive:
-    return
+  if not acts(m):
+    return None
   names = ("opt.timestep", "opt.density", "opt.viscosity", "opt.wind")
   fluid = tape.struct(Fluid, **step.leaves(*names))
   boxes = np.array(m.body_fluid_box_adr.numpy())
   tree, nodes = step.sweep.tree, step.sweep.nodes
+  modes = dict(implicit=step.implicitfast, discrete=step.discrete)
+  which = step.constant(boxes)
   if len(boxes):
-    kernel = box_kernel(step.fields, implicit=step.implicitfast)
-    inputs = [fluid, step.constant(boxes), tree, nodes, step.inertia]
+    kernel = box_kernel(step.fields, **modes)
+    inputs = [fluid, which, tree, nodes, step.inertia]
     tape.power(kernel, (tape.nworld, len(boxes)), inputs=inputs)
   found = mjm.geom_fluid.reshape(mjm.ngeom, -1)[:, 0] > 0
   found &= np.isin(mjm.geom_bodyid, m.body_fluid_ellipsoid_adr.numpy())
+  fixed = {f: getattr(m, f) for f in ("geom_type", "geom_fluid")}
+  fixed["geom"] = step.constant(np.flatnonzero(found))
+  shapes = tape.struct(Shapes, geom_size=step.leaf("geom_size"), **fixed)
   if found.any():
-    fixed = {f: getattr(m, f) for f in ("geom_type", "geom_fluid")}
-    fixed["geom"] = step.constant(np.flatnonzero(found))
-    shapes = tape.struct(Shapes, geom_size=step.leaf("geom_size"), **fixed)
-    kernel = ellipsoid_kernel(step.fields, implicit=step.implicitfast)
-    tape.power(
-      kernel, (tape.nworld, int(found.sum())), inputs=[fluid, shapes, step.geoms, tree, nodes]
-    )
+    kernel = ellipsoid_kernel(step.fields, **modes)
+    dim = (tape.nworld, int(found.sum()))
+    tape.power(kernel, dim, inputs=[fluid, shapes, step.geoms, tree, nodes])
+  return Recorded(fluid, which, shapes)

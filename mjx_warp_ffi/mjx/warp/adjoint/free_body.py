@@ -11,6 +11,8 @@ import warp as wp
 from mujoco_warp._src import forward, math, util_misc
 from mujoco_warp._src.types import DisableBit, mat66, vec6, vec10
 
+from mjx_warp_ffi.mjx.warp.adjoint import fluid
+
 wp.set_module_options({"enable_backward": False})
 
 
@@ -20,6 +22,7 @@ class Blocks:
 
   damper: bool
   metric: bool  # whether `efm_diag` is added, and only the bodies with a number in `found` solved
+  drag: bool  # whether `efm_fluid` is added
   timestep: wp.array[float]
   body_dofadr: wp.array[int]
   body_freeadr: wp.array[int]
@@ -42,6 +45,7 @@ class Blocks:
   crb: wp.array2d[vec10]
   M: wp.array2d[float]
   efm_diag: wp.array2d[float]
+  efm_fluid: wp.array2d[float]
   found: wp.array2d[float]
 
 
@@ -78,8 +82,11 @@ def _solve_transposed(s: Blocks, g: wp.array2d[float], out: wp.array2d[float]):
     start = s.M_rowadr[d + r]
     for k in range(s.M_rownnz[d + r]):
       c = s.M_colind[start + k] - d
-      a[r, c] = s.M[world, start + k]
-      a[c, r] = s.M[world, start + k]
+      entry = s.M[world, start + k]
+      if s.drag:
+        entry = entry + s.efm_fluid[world, start + k]
+      a[r, c] = entry
+      a[c, r] = entry
     if s.damper:
       a[r, r] = a[r, r] + h * _slope(s, world, d + r)
     if s.metric:
@@ -110,7 +117,7 @@ def _solve_transposed(s: Blocks, g: wp.array2d[float], out: wp.array2d[float]):
 def _blocks(m: mjw.Model, d: mjw.Data) -> Blocks:
   s = Blocks()
   s.timestep = m.opt.timestep
-  for name in "qvel xpos xmat subtree_com crb M efm_diag".split():
+  for name in "qvel xpos xmat subtree_com crb M efm_diag efm_fluid".split():
     setattr(s, name, getattr(d, name))
   for name in Blocks.vars:
     if hasattr(m, name):
@@ -210,6 +217,7 @@ class Decoupled:
     self.qacc = wp.zeros((d.nworld, m.nv), dtype=float)
     self._blocks = _blocks(m, d)
     self._blocks.metric, self._blocks.found = True, self.qacc
+    self._blocks.drag = fluid.acts(m)
 
   def find(self) -> None:
     """Looks which bodies these are; the smooth forces and the rows are there."""

@@ -1,7 +1,7 @@
 """The effective inertia of a discrete step, and the rows of constraints that it rescales.
 
-With M replaced by H = M + h B + h^2 K for the dampers B and the stiffnesses K that the step
-integrates implicitly, MuJoCo divides the stiffness D of a row by
+With M replaced by H = M + h B + h^2 K for the dampers and drag B and the stiffnesses K that the
+step integrates implicitly, MuJoCo divides the stiffness D of a row by
 
     (sum_c J_c^2 / H_cc) / (sum_c J_c^2 / M_cc)
 
@@ -150,6 +150,7 @@ def diagonals(
   tendon_slopes: Slopes,
   actuators: Rates,
   actuator_slopes: Slopes,
+  drag: wp.array2d[float],
   out: Diagonals,
 ):
   """The diagonals, a thread per world and dof; `nodes` and the rates are of unit velocities."""
@@ -170,7 +171,7 @@ def diagonals(
     y = actuators.fields[c, world, i]
     more += implicit_mass(actuator_slopes, world, i, h) * y * y
   out.mass[world, c] = mass
-  out.metric[world, c] = mass + more
+  out.metric[world, c] = mass + more + drag[world, c]
 
 
 def _make_units(step, top: Topology) -> Units:
@@ -242,7 +243,10 @@ class Metric:
     )
     inputs = [units, _make_flags(step), sweep.tree, self.unit.nodes, step.state, step.inertia]
     inputs += [step.dofs, step.reflected, step.springs, lengths, self.unit_tendons, self.tendons]
-    inputs += [actuators, self.actuators, self.diagonals]
+    drag = tape.array(m.nv)
+    if step.fluid:
+      step.fluid.record_metric(step, self.unit.nodes, out=drag)
+    inputs += [actuators, self.actuators, drag, self.diagonals]
     tape.launch(diagonals, (tape.nworld, m.nv), inputs=inputs, outputs=[])
 
 

@@ -247,8 +247,7 @@ class StageAdjoint:
     if self.geometry and adhesion.any_body(self.m):
       self.make_contacts()
     self.springs = springs.record(self)
-    if self.needs.powers:
-      fluid.record(self)
+    self.fluid = fluid.record(self) if self.needs.powers else None
     self.metric = metric.Metric(self)
     self.tendon_rates = tendons.record(self) if self.needs.lengths else None
     self.actuator_rates = None

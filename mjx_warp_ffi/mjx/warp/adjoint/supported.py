@@ -135,10 +135,8 @@ def _acting(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
     yield "RK4 with delays"
   shaped = m.has_fluid and m.body_fluid_ellipsoid_adr.size > 0
   if shaped and m.opt.integrator == IntegratorType.IMPLICIT:
-    # MJWarp takes one half of a matrix for both, which is not symmetric
+    # MJWarp takes one half of a matrix for both, which is not symmetric; C MuJoCo does not
     yield "integrator IMPLICIT with fluid shapes"
-  if m.has_fluid and m.opt.integrator == IntegratorType.DISCRETE:
-    yield "fluid (density, viscosity, wind) with the integrator discrete"
   compensated = mjm.jnt_actgravcomp != 0
   passive = DisableBit.SPRING | DisableBit.DAMPER
   off = m.opt.disableflags & DisableBit.ACTUATION or m.opt.disableflags & passive == passive

@@ -90,9 +90,29 @@ class Analytic:
   ) -> Results:
     """The gradients by name.
 
+    Where contacts are smoothed, what is reported of contacts has its exact gradient, by a pass of
+    its own; not so in a loop, where all has a cotangent.
+
     Raises:
       NotImplementedError: outside a loop, for the cotangent of a result without a rule.
     """
+    exact, rest = _of_contacts(m, cotangents), dict(cotangents)
+    if in_loop or not exact or self.wanted.smoothing is None:
+      return self._gradients(m, inputs, qacc=qacc, cotangents=rest, in_loop=in_loop)
+    plain = Analytic(dataclasses.replace(self.wanted, smoothing=None))
+    gradients = plain._gradients(m, inputs, qacc=qacc, cotangents=exact, in_loop=False)
+    rest = {n: ct for n, ct in cotangents.items() if n not in exact}
+    if "sensordata" in exact:
+      rest["sensordata"] = cotangents["sensordata"] - exact["sensordata"]
+    if rest:
+      smooth = self._gradients(m, inputs, qacc=qacc, cotangents=rest, in_loop=False)
+      gradients = {n: x + smooth[n] for n, x in gradients.items()}
+    return gradients
+
+  def _gradients(
+    self, m: Model, inputs: Inputs, *, qacc: jax.Array | None, cotangents: Results, in_loop: bool
+  ) -> Results:
+    """The gradients by one pass."""
     given = dict(cotangents)
     if qacc is None:
       qacc = jnp.zeros(m.nv, jnp.float32)
@@ -140,6 +160,16 @@ class Analytic:
     if "time" in given:
       gradients["time"] = given["time"] + gradients["time"]
     return gradients
+
+
+def _of_contacts(m: Model, cotangents: Results) -> Results:
+  """The cotangents of what is reported of contacts."""
+  found = {n: cotangents[n] for n in (*GEOMETRY, FORCE) if n in cotangents}
+  columns = sensor_rules.of_contacts(m.spec.mj_model)
+  if "sensordata" in cotangents and columns:
+    kept = np.isin(np.arange(m.nsensordata), columns)
+    found["sensordata"] = jnp.where(kept, cotangents["sensordata"], 0.0)
+  return found
 
 
 def _rules(scope: Scope, smoothed: bool) -> tuple[str, ...]:
@@ -209,8 +239,6 @@ def rule_of(
       f"no analytic gradient with respect to {', '.join(unruled)}; these leaves of Model have one:"
       f" {', '.join(ruled)}. Differentiate with respect to those alone, or: {_ALTERNATIVE}"
     )
-  if m.contact_smoothing and name == FORCE:
-    raise NotImplementedError(f"no gradient of {name} with contact_smoothing. {_ALTERNATIVE}")
   if scope is Scope.INVERSE:
     _check_inverse(m)
   leaves = (f.name for f in fields.model_leaves() if fields.lookup(m, f.name).size)

@@ -70,6 +70,15 @@ def unruled(
   return found
 
 
+def of_contacts(mjm: mujoco.MjModel) -> list[int]:
+  """Where the data are of the sensors that read contacts one by one."""
+  found: list[int] = []
+  for k, (start, dim) in enumerate(zip(mjm.sensor_adr, mjm.sensor_dim, strict=True)):
+    if any(contact_sensors.reads(mjm, k)):
+      found += range(start, start + dim)
+  return found
+
+
 def unsupported(mjm: mujoco.MjModel, integrator: int) -> list[str]:
   """Names of the sensors of a model, if none of their data has a rule."""
   found = unruled(mjm, integrator)

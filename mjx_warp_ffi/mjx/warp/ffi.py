@@ -56,7 +56,6 @@ class Signature:
     arguments: further arguments, with their final shapes.
     results: results that are no fields of Data, with their final shapes.
     static: what else the function depends on.
-    rows: whether it has contacts and constraint rows; without, the workspace is small.
     captured: whether it is replayed from a graph, or run as it is, for what no graph records.
   """
 
@@ -67,7 +66,6 @@ class Signature:
   arguments: tuple[Array, ...] = ()
   results: tuple[Array, ...] = ()
   static: tuple[Any, ...] = ()
-  rows: bool = True
   captured: bool = True
 
 

@@ -73,6 +73,8 @@ ACCELERATION = (*ACTUATION, mjw.fwd_acceleration)
 SOLVE = (*ACCELERATION, unsmooth)
 _SENSED_POSITION = (*POSITION, no_sensors, mjw.sensor_pos)
 _SENSED_VELOCITY = (*_SENSED_POSITION, mjw.fwd_velocity, mjw.sensor_vel)
+_SENSED_ACCELERATION = (*_SENSED_VELOCITY, mjw.fwd_actuation, mjw.fwd_acceleration, unsmooth)
+_SENSED_ACCELERATION += (acceleration_sensors,)
 
 
 def chain(*parts: Run) -> Run:
@@ -128,13 +130,6 @@ def _kinematic(name: str, computes: tuple[str, ...], *runs: Run) -> Callable[[Mo
   return _stage(name, Scope.FORCES, computes, runs=(begin, *runs), rows=False)
 
 
-def _dynamic(
-  name: str, scope: Scope, computes: tuple[str, ...], *runs: Run
-) -> Callable[[Model, Data], Data]:
-  """A stage with collisions and constraints."""
-  return _stage(name, scope, computes, runs=runs)
-
-
 kinematics = _kinematic("kinematics", _POSES, mjw.kinematics)
 com_pos = _kinematic("com_pos", _CENTRES, mjw.kinematics, mjw.com_pos)
 camlight = _kinematic("camlight", _CAMLIGHT, mjw.kinematics, mjw.com_pos, mjw.camlight)
@@ -150,30 +145,35 @@ energy_vel = _kinematic(
   "energy_vel", (*_LENGTHS, "energy"), mjw.fwd_kinematics, mass_matrix, mjw.energy_vel
 )
 
-fwd_position = _dynamic("fwd_position", Scope.FORCES, _PLACED, *POSITION)
-fwd_velocity = _dynamic("fwd_velocity", Scope.FORCES, _MOVING, *VELOCITY)
-fwd_actuation = _dynamic("fwd_actuation", Scope.FORCES, _DRIVEN, *ACTUATION)
-fwd_acceleration = _dynamic("fwd_acceleration", Scope.SMOOTH, _PUSHED, *ACCELERATION)
-solve = _dynamic("solve", Scope.FORWARD, _SOLVED, *SOLVE)
-rne_postconstraint = _dynamic(
-  *("rne_postconstraint", Scope.FORWARD, (*_SOLVED, *_REACTIONS)),
-  *(*SOLVE, mjw.rne_postconstraint),
+fwd_position = _stage("fwd_position", Scope.FORCES, _PLACED, runs=POSITION)
+fwd_velocity = _stage("fwd_velocity", Scope.FORCES, _MOVING, runs=VELOCITY)
+fwd_actuation = _stage("fwd_actuation", Scope.FORCES, _DRIVEN, runs=ACTUATION)
+fwd_acceleration = _stage("fwd_acceleration", Scope.SMOOTH, _PUSHED, runs=ACCELERATION)
+solve = _stage("solve", Scope.FORWARD, _SOLVED, runs=SOLVE)
+rne_postconstraint = _stage(
+  "rne_postconstraint",
+  Scope.FORWARD,
+  (*_SOLVED, *_REACTIONS),
+  runs=(*SOLVE, mjw.rne_postconstraint),
 )
-sensor_pos = _dynamic("sensor_pos", Scope.FORCES, (*_PLACED, "sensordata"), *_SENSED_POSITION)
-sensor_vel = _dynamic("sensor_vel", Scope.FORCES, (*_MOVING, "sensordata"), *_SENSED_VELOCITY)
-sensor_acc = _dynamic(
-  *("sensor_acc", Scope.FORWARD, (*_SOLVED, "sensordata"), *_SENSED_VELOCITY),
-  *(mjw.fwd_actuation, mjw.fwd_acceleration, unsmooth, acceleration_sensors),
+sensor_pos = _stage("sensor_pos", Scope.FORCES, (*_PLACED, "sensordata"), runs=_SENSED_POSITION)
+sensor_vel = _stage("sensor_vel", Scope.FORCES, (*_MOVING, "sensordata"), runs=_SENSED_VELOCITY)
+sensor_acc = _stage(
+  "sensor_acc", Scope.FORWARD, (*_SOLVED, "sensordata"), runs=_SENSED_ACCELERATION
 )
 
 # These start from the acceleration in the Data.
 rne_with_qacc = _stage(
-  *("rne", Scope.RNE, _MOVING),
+  "rne",
+  Scope.RNE,
+  _MOVING,
   runs=(*VELOCITY, rne_with_acceleration, tendon_bias),
   reads=("qacc",),
 )
 inverse = _stage(
-  *("inverse", Scope.INVERSE, (*_MOVING, "qfrc_constraint", "qfrc_inverse", "sensordata")),
+  "inverse",
+  Scope.INVERSE,
+  (*_MOVING, "qfrc_constraint", "qfrc_inverse", "sensordata"),
   runs=(begin, no_sensors, mjw.inverse),
   reads=("qacc", "actuator_force", "qfrc_actuator"),  # the forces for their sensors
 )

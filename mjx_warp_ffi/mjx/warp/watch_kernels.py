@@ -35,10 +35,14 @@ class Leaf:
 
 
 @wp.func
+def _within(value: float, limit: float) -> bool:
+  return value > -limit and value < limit  # not NaN either: no comparison with it holds
+
+
+@wp.func
 def _exceeds(values: wp.array2d[float], limit: float, world: int):
   for i in range(values.shape[1]):
-    x = values[world, i]
-    if not (x > -limit and x < limit):  # NaN too: no comparison with it holds
+    if not _within(values[world, i], limit):
       return True
   return False
 
@@ -61,11 +65,6 @@ def bad_acceleration(qacc: wp.array2d[float], qfrc_smooth: wp.array2d[float], wo
   if _exceeds(qacc, _MAXVAL, world) or _exceeds(qfrc_smooth, _MAXFORCE, world):
     bits = BADQACC
   return bits
-
-
-@wp.func
-def _within(value: float, limit: float) -> bool:
-  return value > -limit and value < limit  # not NaN either: no comparison with it holds
 
 
 @wp.kernel(enable_backward=False)

@@ -7,7 +7,6 @@ the two bodies in the frame of the contact, as those of their velocity are a for
 
 import functools
 
-import numpy as np
 import warp as wp
 from mujoco_warp._src.types import ConeType, SensorType
 
@@ -15,6 +14,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import contact_seeds, contact_sensors
 from mjx_warp_ffi.mjx.warp.adjoint.contact_pool import Contacts, arms_of, bodies_of, relative
 from mjx_warp_ffi.mjx.warp.adjoint.contacts import CONSTRAINT
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.sensed import with_cotangent
 
 TOUCH = int(SensorType.TOUCH)
 DISTANCE, NORMAL = int(SensorType.GEOMDIST), int(SensorType.GEOMNORMAL)
@@ -75,29 +75,24 @@ def _velocity_power(
   power[c] = wp.dot(seed[c], v)
 
 
-def _which(step, kinds: tuple[int, ...]) -> np.ndarray:
-  """The sensors of some kinds that have a cotangent."""
-  if "sensordata" not in step.cotangents:
-    return np.zeros(0, int)
-  return np.flatnonzero(np.isin(step.mjm.sensor_type, kinds))
-
-
 def _reads(step) -> tuple[list[bool], list[bool]]:
   """For each contact sensor with a cotangent whether it reads the geometry, and the forces."""
-  which = _which(step, (contact_sensors.KIND,))
+  which = with_cotangent(step, (contact_sensors.KIND,))
   found = [contact_sensors.reads(step.mjm, k) for k in which]
   return [geometry for geometry, _ in found], [forces for _, forces in found]
 
 
 def of_forces(step) -> bool:
   """Whether forces of contacts have a cotangent."""
-  return FORCE in step.cotangents or bool(len(_which(step, (TOUCH,)))) or any(_reads(step)[1])
+  return (
+    FORCE in step.cotangents or bool(len(with_cotangent(step, (TOUCH,)))) or any(_reads(step)[1])
+  )
 
 
 def of_geometry(step, *, solves: bool) -> bool:
   """Whether distances, points, frames or velocities have one, of sensors too if `solves`."""
   found = not set(GEOMETRY).isdisjoint(step.cotangents)
-  return found or bool(len(_which(step, DISTANCES))) or (solves and any(_reads(step)[0]))
+  return found or bool(len(with_cotangent(step, DISTANCES))) or (solves and any(_reads(step)[0]))
 
 
 class Collector:
@@ -127,7 +122,7 @@ class Collector:
 
   def _sensed(self, kinds: tuple[int, ...]) -> contact_seeds.Sensed:
     step, s = self._step, contact_seeds.Sensed()
-    s.which = step.constant(_which(step, kinds))
+    s.which = step.constant(with_cotangent(step, kinds))
     for name in ("type", "objtype", "objid", "reftype", "refid", "adr", "cutoff"):
       setattr(s, name, getattr(step.m, f"sensor_{name}"))
     for name in ("body_geomnum", "body_geomadr", "geom_type", "geom_bodyid", "site_bodyid"):

@@ -9,6 +9,7 @@ from mujoco_warp._src.types import DisableBit, SensorType
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
 from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected
+from mjx_warp_ffi.mjx.warp.adjoint.sensed import with_cotangent
 from mjx_warp_ffi.mjx.warp.adjoint.smooth import Dofs, Inertia, dof_parameters, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
@@ -156,9 +157,7 @@ def _tendon_kernel(spring: bool) -> wp.Kernel:
 def record(step) -> None:
   """Records the energies of a `StageAdjoint` that have a cotangent."""
   tape, m, cot = step.tape, step.m, step.cotangents.get("energy")
-  which = np.zeros(0, int)
-  if "sensordata" in step.cotangents:
-    which = np.flatnonzero(np.isin(step.mjm.sensor_type, KINDS))
+  which = with_cotangent(step, KINDS)
   if cot is None and not len(which):
     return
   total = wp.zeros(tape.nworld, dtype=wp.vec2)

@@ -4,10 +4,10 @@ They join the cotangents of `actuator_force` and `qfrc_actuator`, which those se
 up.
 """
 
-import mujoco
-import numpy as np
 import warp as wp
 from mujoco_warp._src.types import DataType, SensorType, TrnType
+
+from mjx_warp_ffi.mjx.warp.adjoint.sensed import of_kinds
 
 ACTUATOR, JOINT = int(SensorType.ACTUATORFRC), int(SensorType.JOINTACTFRC)
 TENDON = int(SensorType.TENDONACTFRC)
@@ -70,11 +70,6 @@ def _collect(
           cot_force[world, a] += g * _free(s, k, total)
 
 
-def has_any(mjm: mujoco.MjModel, *kinds: int) -> bool:
-  """Whether a model has sensors of these kinds."""
-  return bool(np.isin(mjm.sensor_type, kinds).any())
-
-
 def record(step) -> tuple[wp.array | None, wp.array | None]:
   """Cotangents of `actuator_force` and `qfrc_actuator` of a `StageAdjoint`, with the sensors'."""
   given = [step.cotangents.get(name) for name in ("actuator_force", "qfrc_actuator")]
@@ -82,7 +77,7 @@ def record(step) -> tuple[wp.array | None, wp.array | None]:
     return given[0], given[1]
   m, d = step.m, step.d
   s = ForceSensors()
-  s.which = step.constant(np.flatnonzero(np.isin(step.mjm.sensor_type, KINDS)))
+  s.which = step.constant(of_kinds(step.mjm, KINDS))
   for name in ("type", "datatype", "objid", "adr", "cutoff"):
     setattr(s, name, getattr(m, f"sensor_{name}"))
   s.jnt_dofadr, s.trntype, s.trnid = m.jnt_dofadr, m.actuator_trntype, m.actuator_trnid

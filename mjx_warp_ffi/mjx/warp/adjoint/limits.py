@@ -6,7 +6,6 @@ cotangents of sensors are collected by joint and by tendon before each backward 
 
 import functools
 
-import numpy as np
 import warp as wp
 from mujoco_warp._src.types import SensorType
 
@@ -27,6 +26,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.rows import (
   limited_tendon,
   tendon_limit_power,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.sensed import with_cotangent
 
 JOINT = tuple(int(SensorType[f"JOINTLIMIT{x}"]) for x in ("POS", "VEL", "FRC"))
 TENDON = tuple(int(SensorType[f"TENDONLIMIT{x}"]) for x in ("POS", "VEL", "FRC"))
@@ -103,21 +103,15 @@ def _tendon_power(
   power[world, r] = p
 
 
-def _which(step, kinds: tuple[int, ...]) -> np.ndarray:
-  """The sensors of some kinds that have a cotangent."""
-  found = np.isin(step.mjm.sensor_type, kinds)
-  return np.flatnonzero(found) if "sensordata" in step.cotangents else np.zeros(0, int)
-
-
 def wanted(step) -> bool:
   """Whether a `StageAdjoint` has such outputs."""
-  return bool(len(_which(step, KINDS)))
+  return bool(len(with_cotangent(step, KINDS)))
 
 
 def _seeds(step, kinds: tuple[int, ...], *, count: int) -> wp.array:
   """The cotangents by joint or tendon, collected after each recompute."""
   m, out = step.m, wp.zeros((step.d.nworld, count), dtype=wp.vec3)
-  inputs = [step.constant(_which(step, kinds)), m.sensor_type, m.sensor_objid, m.sensor_adr]
+  inputs = [step.constant(with_cotangent(step, kinds)), m.sensor_type, m.sensor_objid, m.sensor_adr]
   inputs += [kinds[0], step.weights]
   step.after_recompute.append(
     functools.partial(wp.launch, _collect, step.d.nworld, inputs=inputs, outputs=[out])
@@ -129,11 +123,11 @@ def record(step) -> None:
   """Records the sensors of limits of a `StageAdjoint`."""
   tape, m = step.tape, step.m
   bound = law.bound(step)
-  if len(_which(step, JOINT)):
+  if len(with_cotangent(step, JOINT)):
     inputs = [step.rows, law.make_joint_rows(step), step.state, step.sweep.coords]
     inputs.append(_seeds(step, JOINT, count=m.njnt))
     tape.power(_joint_power, (tape.nworld, bound), inputs=inputs)
-  if len(_which(step, TENDON)):
+  if len(with_cotangent(step, TENDON)):
     rates = tendons.find_rates(step, step.sweep.carried)
     inputs = [step.rows, law.make_tendon_rows(step), rates]
     inputs.append(_seeds(step, TENDON, count=m.ntendon))

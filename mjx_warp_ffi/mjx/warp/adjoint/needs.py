@@ -15,6 +15,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   reactions,
   sensors,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.sensed import of_kinds
 
 # Outputs that depend on the lengths of tendons and actuators.
 _LENGTHS = frozenset({*outputs.TENDONS, *outputs.ACTUATORS, "energy", "sensordata"})
@@ -104,8 +105,8 @@ def needs_of(step, *, scope: Scope, rows: bool) -> Needs:
   off = m.opt.disableflags & DisableBit.ACTUATION or not m.nactuator
   driven = sensed and not off
   # later sensors have no cotangent where nothing is solved
-  senses_forces = solves and driven and force_sensors.has_any(mjm, *force_sensors.KINDS)
-  at_joints = senses_forces and force_sensors.has_any(mjm, force_sensors.JOINT)
+  senses_forces = solves and driven and bool(len(of_kinds(mjm, force_sensors.KINDS)))
+  at_joints = senses_forces and bool(len(of_kinds(mjm, (force_sensors.JOINT,))))
   smooth = forces.ACCELERATION in names
   reported = at_joints or smooth or not names.isdisjoint({*forces.FORCES, *forces.PASSIVE})
   inverts = scope in (Scope.RNE, Scope.INVERSE)

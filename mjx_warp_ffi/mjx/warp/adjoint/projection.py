@@ -1,6 +1,5 @@
 """Cotangents of the pixels at which cameras see sites."""
 
-import numpy as np
 import warp as wp
 from mujoco_warp._src.types import SensorType
 
@@ -8,6 +7,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import cameras
 from mjx_warp_ffi.mjx.warp.adjoint.attached import Sites, site_arm
 from mjx_warp_ffi.mjx.warp.adjoint.cameras import Lenses, Views, focal
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.sensed import of_kinds
 from mjx_warp_ffi.mjx.warp.adjoint.sensors import Sensors, make_structs, weigh
 
 KIND = int(SensorType.CAMPROJECTION)
@@ -42,7 +42,7 @@ def projection_power(
 
 def record(step) -> None:
   """Records these sensors of a `StageAdjoint`."""
-  which = np.flatnonzero(step.mjm.sensor_type == KIND)
+  which = of_kinds(step.mjm, (KIND,))
   if not len(which):
     return
   sensors = make_structs(step)[0](which=step.constant(which))

@@ -10,13 +10,13 @@ they take part in the solves too: see `StageAdjoint`.
 import functools
 
 import mujoco_warp as mjw
-import numpy as np
 import warp as wp
 from mujoco_warp._src.types import SensorType
 
 from mjx_warp_ffi.mjx.warp.adjoint import outputs
 from mjx_warp_ffi.mjx.warp.adjoint.attached import Sites, site_frame
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Carried, Fields, Nodes, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.sensed import with_cotangent
 from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   point_acceleration,
@@ -176,15 +176,9 @@ def _pull_kernel(fields: Fields) -> wp.Kernel:
   return pull
 
 
-def _sensed(step) -> np.ndarray:
-  """The force and torque sensors that have a cotangent."""
-  found = np.isin(step.mjm.sensor_type, KINDS)
-  return np.flatnonzero(found) if "sensordata" in step.cotangents else np.zeros(0, int)
-
-
 def wanted(step) -> bool:
   """Whether a `StageAdjoint` has such outputs."""
-  return bool(len(_sensed(step))) or not set(REPORTS).isdisjoint(step.cotangents)
+  return bool(len(with_cotangent(step, KINDS))) or not set(REPORTS).isdisjoint(step.cotangents)
 
 
 def record(step) -> wp.array | None:
@@ -197,7 +191,7 @@ def record(step) -> wp.array | None:
     The virtual velocity of every body at its origin, (nworld, nbody).
   """
   tape, m, sweep, cot = step.tape, step.m, step.sweep, step.cotangents
-  which = _sensed(step)
+  which = with_cotangent(step, KINDS)
   fixed = {f: getattr(m, f"sensor_{f}") for f in ("type", "objid", "adr")}
   fixed |= {f: getattr(m, f) for f in ("body_rootid", "body_subtreenum")}
   cuts = tape.struct(Cuts, which=step.constant(which), **fixed)

@@ -8,13 +8,13 @@ import functools
 from collections.abc import Callable
 
 import mujoco
-import numpy as np
 import warp as wp
 from mujoco_warp._src.types import DataType, ObjType, SensorType
 
 from mjx_warp_ffi.mjx.warp.adjoint import outputs, rangefinders, samples
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, make_rates
+from mjx_warp_ffi.mjx.warp.adjoint.sensed import of_kinds
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
   mul,
@@ -299,17 +299,13 @@ def make_structs(step) -> tuple[Callable[..., Sensors], Objects]:
 
 def has_accelerations(mjm: mujoco.MjModel) -> bool:
   """Whether sensors of a model depend on qacc."""
-  return bool(np.isin(mjm.sensor_type, _ACCELERATIONS).any())
-
-
-def _which(step, kinds: tuple[int, ...]) -> np.ndarray:
-  return np.flatnonzero(np.isin(step.mjm.sensor_type, kinds))
+  return bool(len(of_kinds(mjm, _ACCELERATIONS)))
 
 
 def record_accelerations(step) -> None:
   """Records the sensors of acceleration, right after the sweep."""
   make, objects = make_structs(step)
-  which = _which(step, _ACCELERATIONS)
+  which = of_kinds(step.mjm, _ACCELERATIONS)
   sensors = make(which=step.constant(which))
   nodes = [step.sweep.tree, step.sweep.nodes]
   inputs = [sensors, objects, *nodes, step.cotangents["sensordata"]]
@@ -322,17 +318,17 @@ def record(step) -> None:
   make, objects = make_structs(step)
   samples.record(step)
   rangefinders.record(step)
-  which = _which(step, _FRAMES)
+  which = of_kinds(step.mjm, _FRAMES)
   if len(which):
     inputs = [make(which=step.constant(which)), objects, sweep.tree, sweep.nodes, cot]
     tape.power(frame_power, (tape.nworld, len(which)), inputs=inputs)
-  which = _which(step, _JOINTS + _RATES)
+  which = of_kinds(step.mjm, _JOINTS + _RATES)
   if len(which):
     none = make_rates(tape, nfield=sweep.fields.count, count=1)
     inputs = [make(which=step.constant(which)), step.state, step.tendon_rates or none]
     inputs += [step.actuator_rates or none, cot]
     tape.power(joint_power, (tape.nworld, len(which)), inputs=inputs)
-  which = _which(step, _SUBTREES)
+  which = of_kinds(step.mjm, _SUBTREES)
   if len(which):
     shape = step.m.nbody
     com, inputs = outputs.record_centres(step)

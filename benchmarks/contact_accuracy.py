@@ -33,6 +33,7 @@ from contact_scenes import (
 )
 
 from mjx_warp_ffi import mjx
+from mjx_warp_ffi.cli.grad_check import tangent
 
 _KINK = 1e-3  # disagreement of differences at two lengths
 _OTHER = 1e-3  # of the velocities after a step, relative: MuJoCo Warp found other contacts
@@ -76,17 +77,6 @@ def ours(m: mujoco.MjModel, states: Sequence[State]) -> tuple[dict[str, np.ndarr
   return {n: np.asarray(x, float) for n, x in got.items()}, np.asarray(qvel, float)
 
 
-def tangent(m: mujoco.MjModel, qpos: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-  """A gradient with respect to coordinates as one in the tangent space."""
-  out = []
-  for k in range(m.nv):
-    ends = [qpos.copy(), qpos.copy()]
-    for x, sign in zip(ends, (1, -1), strict=True):
-      mujoco.mj_integratePos(m, x, sign * 1e-6 * np.eye(m.nv)[k], 1)
-    out.append(gradient @ (ends[0] - ends[1]) / 2e-6)
-  return np.array(out)
-
-
 def errors(
   cone: str, condim: int, *, pairs: Sequence[tuple[str, str]], count: int, seed: int = 0
 ) -> dict[tuple[str, str], list[float]]:
@@ -106,7 +96,7 @@ def errors(
     other = _OTHER_CURVED if is_iterative(s.pair) else _OTHER
     if noise > _KINK or error(velocities[i, at_v], qvel) > other:
       continue
-    mine = {"qpos": tangent(m, s.qpos, got["qpos"][i, at_q]), "qvel": got["qvel"][i, at_v]}
+    mine = {"qpos": tangent(m, s.qpos, gradient=got["qpos"][i, at_q]), "qvel": got["qvel"][i, at_v]}
     found[s.pair].append(max(error(mine[n], want[n]) for n in want))
   return found
 

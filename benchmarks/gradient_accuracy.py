@@ -26,6 +26,7 @@ import mujoco
 import numpy as np
 
 from mjx_warp_ffi import mjx
+from mjx_warp_ffi.cli.grad_check import tangent
 
 _MODELS = pathlib.Path(__file__).resolve().parents[1] / "models"
 _SPEC = int(mujoco.mjtState.mjSTATE_INTEGRATION)
@@ -112,19 +113,6 @@ def velocity(m: mujoco.MjModel, d: mujoco.MjData, *, steps: int) -> np.ndarray:
   return after.qvel
 
 
-def tangent(m: mujoco.MjModel, qpos: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-  """A gradient with respect to coordinates as one in the tangent space."""
-  columns = []
-  for k in range(m.nv):
-    one = np.zeros(m.nq)
-    for sign in (1, -1):
-      moved = qpos.copy()
-      mujoco.mj_integratePos(m, moved, sign * 1e-6 * np.eye(m.nv)[k], 1)
-      one += sign * moved / 2e-6
-    columns.append(one)
-  return np.array(columns).reshape(m.nv, m.nq) @ gradient
-
-
 def ours(
   m: mujoco.MjModel, states: Sequence[mujoco.MjData], weights: Sequence[np.ndarray], *, steps: int
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -174,7 +162,7 @@ def errors(
     if any(_error(other[n], want[n]) > _KINK for n in got):
       continue
     for n, x in got.items():
-      x = tangent(m, d.qpos, x[i]) if n == "qpos" else x[i]
+      x = tangent(m, d.qpos, gradient=x[i]) if n == "qpos" else x[i]
       found[n].append(measure(x, want[n]))
   return found
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
+from gradient_accuracy import random_state
 
 from mjx_warp_ffi import mjx
 
@@ -31,25 +32,6 @@ def load(name: str, contacts: bool) -> mujoco.MjModel:
   if not contacts:
     m.opt.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONTACT)
   return m
-
-
-def random_state(m: mujoco.MjModel, rng: np.random.Generator, steps: int) -> mujoco.MjData:
-  """A state some steps into constant random controls, rounded to float32."""
-  d = mujoco.MjData(m)
-  if m.nkey:
-    mujoco.mj_resetDataKeyframe(m, d, rng.integers(m.nkey))
-  mujoco.mj_integratePos(m, d.qpos, 0.1 * rng.normal(size=m.nv), 1)
-  d.qvel[:] += 0.5 * rng.normal(size=m.nv)
-  low, high = m.actuator_ctrlrange.T
-  inside = low + rng.uniform(0.1, 0.9, m.nu) * (high - low)
-  d.ctrl[:] = np.where(m.actuator_ctrllimited, inside, 0.3 * rng.normal(size=m.nu))
-  for _ in range(steps):
-    mujoco.mj_step(m, d)
-  mujoco.mj_forward(m, d)
-  d.qacc_warmstart[:] = d.qacc
-  for name in ("qpos", "qvel", "act", "ctrl", "qacc_warmstart"):
-    getattr(d, name)[:] = getattr(d, name).astype(np.float32)
-  return d
 
 
 def exact(m: mujoco.MjModel, d: mujoco.MjData, eps: float = 1e-6) -> list[np.ndarray]:

@@ -160,22 +160,6 @@ def gradient_to_coordinates(
   return result.at[..., where.quat_q].set(lifted)
 
 
-def gradient_to_tangent(
-  m: Model | mujoco.MjModel, qpos: jax.Array, *, gradient: jax.Array
-) -> jax.Array:
-  """A gradient with respect to the coordinates of qpos as one in the tangent space.
-
-  Args:
-    m: the model, for its joints.
-    qpos: positions, (..., nq).
-    gradient: gradient with respect to qpos, (..., nq); what it has along a quaternion is dropped.
-
-  Returns:
-    The gradient with respect to a displacement, (..., nv): Im(conj(q) ⊗ g) / 2.
-  """
-  return _project(m, qpos, gradient, by_norm=False)
-
-
 def velocity_to_tangent(
   m: Model | mujoco.MjModel, qpos: jax.Array, *, velocity: jax.Array
 ) -> jax.Array:
@@ -189,26 +173,16 @@ def velocity_to_tangent(
   Returns:
     The tangent vector, (..., nv).
   """
-  return _project(m, qpos, velocity, by_norm=True)
-
-
-def _project(
-  m: Model | mujoco.MjModel, qpos: jax.Array, x: jax.Array, *, by_norm: bool
-) -> jax.Array:
-  """Im(conj(q) ⊗ x) for each quaternion, halved, or doubled and divided by |q|²."""
   where = _layout(m)
-  qpos, x = jnp.asarray(qpos), jnp.asarray(x)
-  batch = jnp.broadcast_shapes(qpos.shape[:-1], x.shape[:-1])
-  result = jnp.zeros((*batch, m.nv), x.dtype)
-  result = result.at[..., where.v].set(x[..., where.q])
+  qpos, velocity = jnp.asarray(qpos), jnp.asarray(velocity)
+  batch = jnp.broadcast_shapes(qpos.shape[:-1], velocity.shape[:-1])
+  result = jnp.zeros((*batch, m.nv), velocity.dtype)
+  result = result.at[..., where.v].set(velocity[..., where.q])
   if not len(where.quat_q):
     return result
   q = qpos[..., where.quat_q]
-  turn = multiply(conjugate(q), x[..., where.quat_q])[..., 1:]
-  if by_norm:
-    square = squared_norm(q)
-    zero = square < TINY
-    turn = jnp.where(zero, jnp.zeros_like(turn), 2 * turn / jnp.where(zero, 1, square))
-  else:
-    turn = turn / 2
+  square = squared_norm(q)
+  zero = square < TINY
+  turn = 2 * multiply(conjugate(q), velocity[..., where.quat_q])[..., 1:]
+  turn = jnp.where(zero, jnp.zeros_like(turn), turn / jnp.where(zero, 1, square))
   return result.at[..., where.quat_v].set(turn)

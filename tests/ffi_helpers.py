@@ -1,5 +1,6 @@
 """What the tests of the FFI core share."""
 
+import functools
 import os
 import pathlib
 import subprocess
@@ -14,6 +15,9 @@ from mjx_warp_ffi.third_party import warp as ffi
 MODES = list(ffi.GraphMode)
 CAPTURED = [ffi.GraphMode.WARP, ffi.GraphMode.WARP_STAGED, ffi.GraphMode.WARP_STAGED_EX]
 STAGED = CAPTURED[1:]
+DTYPES = (
+  "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64".split()
+)
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -44,6 +48,18 @@ def run_python(code, *, devices=1, platform="cpu", timeout=300, **environment):
 def scale(x: wp.array(dtype=float), factor: float, y: wp.array(dtype=float)):
   i = wp.tid()
   y[i] = factor * x[i]
+
+
+@functools.cache
+def doubled_kernel(dtype):
+  """A kernel for one dtype: y = x + x, or not x."""
+  kind = getattr(wp, dtype)
+
+  def body(x: wp.array(dtype=kind), y: wp.array(dtype=kind)):
+    i = wp.tid()
+    y[i] = (not x[i]) if wp.static(dtype == "bool") else x[i] + x[i]
+
+  return wp.Kernel(body, key=f"doubled_{dtype}", module=wp.get_module(f"doubled_{dtype}"))
 
 
 @wp.kernel

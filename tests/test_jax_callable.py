@@ -8,24 +8,25 @@ import numpy as np
 import pytest
 import warp as wp
 
-from ffi_helpers import DEVICES, MODES, add, grow, local_device, scaled, sums, turned
-from mjx_warp_ffi.third_party import warp as ffi
-
-DTYPES = (
-  "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64".split()
+from ffi_helpers import (
+  DEVICES,
+  DTYPES,
+  MODES,
+  add,
+  doubled_kernel,
+  grow,
+  local_device,
+  scaled,
+  sums,
+  turned,
 )
+from mjx_warp_ffi.third_party import warp as ffi
 
 
 @functools.cache
 def doubled(dtype):
   """A callable's function for one dtype: y = x + x, or not x."""
-  kind = getattr(wp, dtype)
-
-  def body(x: wp.array(dtype=kind), y: wp.array(dtype=kind)):
-    i = wp.tid()
-    y[i] = (not x[i]) if wp.static(dtype == "bool") else x[i] + x[i]
-
-  kernel = wp.Kernel(body, key=f"doubled_{dtype}", module=wp.get_module(f"doubled_{dtype}"))
+  kind, kernel = getattr(wp, dtype), doubled_kernel(dtype)
 
   def function(x: wp.array(dtype=kind), y: wp.array(dtype=kind)):
     wp.launch(kernel, dim=x.shape, inputs=[x], outputs=[y])

@@ -1,6 +1,5 @@
 """`jax_kernel`: launches, dtypes, batches and reverse-mode derivatives."""
 
-import functools
 from typing import Any
 
 import jax
@@ -11,7 +10,9 @@ import warp as wp
 
 from ffi_helpers import (
   DEVICES,
+  DTYPES,
   add,
+  doubled_kernel,
   grow_kernel,
   local_device,
   matmul,
@@ -26,21 +27,6 @@ from ffi_helpers import (
 from mjx_warp_ffi.third_party import warp as ffi
 from mjx_warp_ffi.third_party.warp import folding, target
 
-DTYPES = (
-  "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64".split()
-)
-
-
-@functools.cache
-def doubled(dtype):
-  kind = getattr(wp, dtype)
-
-  def body(x: wp.array(dtype=kind), y: wp.array(dtype=kind)):
-    i = wp.tid()
-    y[i] = (not x[i]) if wp.static(dtype == "bool") else x[i] + x[i]
-
-  return wp.Kernel(body, key=f"kernel_{dtype}", module=wp.get_module(f"kernel_{dtype}"))
-
 
 @pytest.fixture(params=DEVICES)
 def device(request):
@@ -50,7 +36,7 @@ def device(request):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_that_both_share_goes_through(dtype, device):
   with jax.enable_x64("64" in dtype):
-    call = jax.jit(ffi.jax_kernel(doubled(dtype)))
+    call = jax.jit(ffi.jax_kernel(doubled_kernel(dtype)))
     for values in ([0, 1, 1, 0, 1], [1, 0, 0, 1, 1]):
       x = jax.device_put(jnp.array(values, dtype), device)
       (y,) = call(x)

@@ -26,11 +26,11 @@ def _launch(w: Workspace, out: wp.array) -> None:
   m, d = w.m, w.d
   con = d.contact
   wp.launch(
-    kernels._forces,
+    kernels.contact_forces,
     dim=out.shape,
     inputs=[
       *(m.opt.cone, con.frame, con.friction, con.dim, con.efc_address, con.adhesion),
-      *(d.efc.force, d.njmax, d.nacon, w.contacts.ncon, w.contacts.order, False),
+      *(d.efc.force, d.njmax, d.nacon, w.contacts.ncon, w.contacts.order),
     ],
     outputs=[out],
   )

@@ -82,7 +82,7 @@ def _collide(w: Workspace, pairs: Pairs) -> tuple[Any, wp.array]:
 
 def _distance(w: Workspace, dist: wp.array, fromto: wp.array, *, pairs: Pairs) -> None:
   _, found = _collide(w, pairs)
-  wp.launch(kernels._nearest, dim=dist.shape, inputs=[found], outputs=[dist, fromto])
+  wp.launch(kernels.nearest, dim=dist.shape, inputs=[found], outputs=[dist, fromto])
 
 
 def _adjoint(w: Workspace, *arrays: wp.array, pairs: Pairs) -> None:
@@ -100,11 +100,11 @@ def _adjoint(w: Workspace, *arrays: wp.array, pairs: Pairs) -> None:
   grads: Any = w.memo["grads"]
   for array in (xpos, xmat, size):
     array.zero_()
-  wp.launch(kernels._rows_of_worlds, size.shape, inputs=[m.geom_size], outputs=[w.memo["size"]])
+  wp.launch(kernels.rows_of_worlds, size.shape, inputs=[m.geom_size], outputs=[w.memo["size"]])
   geometry.forward(d.geom_xpos, d.geom_xmat)
   inputs = [m.ngeom, m.nxn_pairid, con.dist, con.frame, con.geom, con.worldid]
   inputs += [con.geomcollisionid, d.nacon, found, cot_dist, cot_fromto]
-  wp.launch(kernels._nearest_adjoint, d.naconmax, inputs=inputs, outputs=grads)
+  wp.launch(kernels.nearest_adjoint, d.naconmax, inputs=inputs, outputs=grads)
   geometry.backward(
     *grads[:2],
     grad_frame=grads[2],

@@ -1,7 +1,5 @@
 """Kernels around a MuJoCo Warp function: static geoms, contacts by world, options."""
 
-# ruff: noqa: D103 - kernels are described by the functions that launch them
-
 from __future__ import annotations
 
 import math

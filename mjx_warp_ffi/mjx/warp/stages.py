@@ -27,7 +27,7 @@ Run = Callable[[mjw.Model, mjw.Data], None]
 
 def begin(m: mjw.Model, d: mjw.Data) -> None:
   """The pose of the world, which mujoco_warp sets in make_data only, and the trees that wake."""
-  wp.launch(kernels._world_body, d.nworld, outputs=[d.xpos, d.xquat, d.xmat, d.xipos, d.ximat])
+  wp.launch(kernels.world_body, d.nworld, outputs=[d.xpos, d.xquat, d.xmat, d.xipos, d.ximat])
   if m.opt.enableflags & EnableBit.SLEEP and not m.opt.disableflags & DisableBit.ISLAND:
     mjw_sleep.wake(m, d)
     mjw_sleep.update_sleep(m, d)

@@ -32,7 +32,7 @@ def _full_m(w: Workspace, out: wp.array) -> None:
   mass_matrix(m, d)
   out.zero_()
   wp.launch(
-    kernels._symmetric,
+    kernels.symmetric,
     dim=(d.nworld, m.nv),
     inputs=[m.M_rownnz, m.M_rowadr, m.M_colind, d.M, m.opt.timestep, False],
     outputs=[out],
@@ -44,7 +44,7 @@ def _tendon_jacobian(w: Workspace, out: wp.array) -> None:
   mjw.tendon(m, d)
   out.zero_()
   wp.launch(
-    kernels._shared_pattern,
+    kernels.shared_pattern,
     dim=(d.nworld, m.ntendon),
     inputs=[m.ten_J_rownnz, m.ten_J_rowadr, m.ten_J_colind, d.ten_J],
     outputs=[out],
@@ -56,7 +56,7 @@ def _actuator_moment(w: Workspace, out: wp.array) -> None:
   w.run(mjw.fwd_position)
   out.zero_()
   wp.launch(
-    kernels._own_pattern,
+    kernels.own_pattern,
     dim=(d.nworld, m.nactuator),
     inputs=[d.moment_rownnz, d.moment_rowadr, d.moment_colind, d.actuator_moment],
     outputs=[out],
@@ -71,7 +71,7 @@ def _deriv_smooth_vel(w: Workspace, out: wp.array) -> None:
   mjw_derivative.deriv_smooth_vel(m, dataclasses.replace(d, M=wp.zeros_like(d.M)), packed)
   out.zero_()
   wp.launch(
-    kernels._symmetric,
+    kernels.symmetric,
     dim=(d.nworld, m.nv),
     inputs=[m.M_rownnz, m.M_rowadr, m.M_colind, packed, m.opt.timestep, True],
     outputs=[out],
@@ -94,11 +94,11 @@ def _constraint_rows(w: Workspace, *results: wp.array) -> None:
     wp.copy(out[name], getattr(d, name))
   dim = (d.nworld, d.njmax)
   for name in ("type", "id", "state"):
-    wp.launch(kernels._row_labels, dim, [d.nefc, getattr(d.efc, name)], [out[name]])
+    wp.launch(kernels.row_labels, dim, [d.nefc, getattr(d.efc, name)], [out[name]])
   for name in _VALUES:
-    wp.launch(kernels._row_values, dim, [d.nefc, getattr(d.efc, name)], [out[name]])
+    wp.launch(kernels.row_values, dim, [d.nefc, getattr(d.efc, name)], [out[name]])
   wp.launch(
-    kernels._contact_labels,
+    kernels.contact_labels,
     dim=w.contacts.order.shape,
     inputs=[w.contacts.ncon, w.contacts.order, d.contact.efc_address],
     outputs=[out["id"]],
@@ -106,7 +106,7 @@ def _constraint_rows(w: Workspace, *results: wp.array) -> None:
   out["J"].zero_()
   efc = d.efc
   wp.launch(
-    kernels._row_jacobian,
+    kernels.row_jacobian,
     dim=dim,
     inputs=[d.nefc, m.is_sparse, m.nv, efc.J_rownnz, efc.J_rowadr, efc.J_colind, efc.J],
     outputs=[out["J"]],

@@ -1,6 +1,4 @@
-"""Kernels that lay out what mujoco_warp holds packed: matrices, constraint rows, contact forces."""
-
-# ruff: noqa: D103 - kernels are described by the functions that launch them
+"""Kernels that lay out what mujoco_warp holds packed: matrices, rows, forces and distances."""
 
 from __future__ import annotations
 
@@ -11,13 +9,14 @@ from mujoco_warp._src import types as mjw_types
 
 
 @wp.kernel(enable_backward=False)
-def _world_body(
+def world_body(
   xpos: wp.array2d[wp.vec3],
   xquat: wp.array2d[wp.quat],
   xmat: wp.array2d[wp.mat33],
   xipos: wp.array2d[wp.vec3],
   ximat: wp.array2d[wp.mat33],
 ):
+  """The pose of the world body: the identity, a thread a world."""
   world = wp.tid()
   xpos[world, 0] = wp.vec3()
   xquat[world, 0] = wp.quat(1.0, 0.0, 0.0, 0.0)
@@ -27,7 +26,7 @@ def _world_body(
 
 
 @wp.kernel(enable_backward=False)
-def _symmetric(
+def symmetric(
   rownnz: wp.array[int],
   rowadr: wp.array[int],
   colind: wp.array[int],
@@ -36,6 +35,10 @@ def _symmetric(
   is_rate: bool,
   out: wp.array3d[float],
 ):
+  """A symmetric matrix from its packed lower half, a thread per world and row.
+
+  If it is a rate, the packed numbers are those of a matrix times minus the time step.
+  """
   world, i = wp.tid()
   factor = 1.0
   if is_rate:
@@ -49,13 +52,14 @@ def _symmetric(
 
 
 @wp.kernel(enable_backward=False)
-def _shared_pattern(
+def shared_pattern(
   rownnz: wp.array[int],
   rowadr: wp.array[int],
   colind: wp.array[int],
   packed: wp.array2d[float],
   out: wp.array3d[float],
 ):
+  """A matrix from packed rows whose columns all worlds share, a thread per world and row."""
   world, i = wp.tid()
   for k in range(rownnz[i]):
     adr = rowadr[i] + k
@@ -63,13 +67,14 @@ def _shared_pattern(
 
 
 @wp.kernel(enable_backward=False)
-def _own_pattern(
+def own_pattern(
   rownnz: wp.array2d[int],
   rowadr: wp.array2d[int],
   colind: wp.array2d[int],
   packed: wp.array2d[float],
   out: wp.array3d[float],
 ):
+  """A matrix from packed rows with columns of their own, a thread per world and row."""
   world, i = wp.tid()
   for k in range(rownnz[world, i]):
     adr = rowadr[world, i] + k
@@ -77,7 +82,7 @@ def _own_pattern(
 
 
 @wp.kernel(enable_backward=False)
-def _row_jacobian(
+def row_jacobian(
   nefc: wp.array[int],
   is_sparse: bool,
   nv: int,
@@ -87,6 +92,7 @@ def _row_jacobian(
   packed: wp.array3d[float],
   out: wp.array3d[float],
 ):
+  """The Jacobian of the constraint rows, a thread per world and row."""
   world, row = wp.tid()
   if row >= nefc[world]:
     return
@@ -100,7 +106,8 @@ def _row_jacobian(
 
 
 @wp.kernel(enable_backward=False)
-def _row_values(nefc: wp.array[int], packed: wp.array2d[float], out: wp.array2d[float]):
+def row_values(nefc: wp.array[int], packed: wp.array2d[float], out: wp.array2d[float]):
+  """Numbers of the constraint rows, zero in the padding, a thread per world and row."""
   world, row = wp.tid()
   if row < nefc[world]:
     out[world, row] = packed[world, row]
@@ -109,7 +116,8 @@ def _row_values(nefc: wp.array[int], packed: wp.array2d[float], out: wp.array2d[
 
 
 @wp.kernel(enable_backward=False)
-def _row_labels(nefc: wp.array[int], packed: wp.array2d[int], out: wp.array2d[int]):
+def row_labels(nefc: wp.array[int], packed: wp.array2d[int], out: wp.array2d[int]):
+  """Integers of the constraint rows, -1 in the padding, a thread per world and row."""
   world, row = wp.tid()
   if row < nefc[world]:
     out[world, row] = packed[world, row]
@@ -118,12 +126,13 @@ def _row_labels(nefc: wp.array[int], packed: wp.array2d[int], out: wp.array2d[in
 
 
 @wp.kernel(enable_backward=False)
-def _contact_labels(
+def contact_labels(
   ncon: wp.array[int],
   order: wp.array2d[int],
   efc_address: wp.array2d[int],
   out: wp.array2d[int],
 ):
+  """The number of the contact of each of its rows, a thread per world and contact."""
   world, i = wp.tid()
   if i >= ncon[world]:
     return
@@ -135,7 +144,7 @@ def _contact_labels(
 
 
 @wp.kernel(enable_backward=False)
-def _forces(
+def contact_forces(
   cone: int,
   frame: wp.array[wp.mat33],
   friction: wp.array[mjw_types.vec5],
@@ -147,9 +156,9 @@ def _forces(
   nacon: wp.array[int],
   ncon: wp.array[int],
   order: wp.array2d[int],
-  world_frame: bool,
   out: wp.array2d[wp.spatial_vector],
 ):
+  """Force and torque of each contact in its frame, zero in the padding; a thread a contact."""
   world, i = wp.tid()
   result = wp.spatial_vector()
   if i < ncon[world]:
@@ -165,13 +174,13 @@ def _forces(
       nacon,
       world,
       order[world, i],
-      world_frame,
+      False,  # not in the axes of the world
     )
   out[world, i] = result
 
 
 @wp.kernel(enable_backward=False)
-def _nearest(found: wp.array4d[float], dist: wp.array2d[float], fromto: wp.array3d[float]):
+def nearest(found: wp.array4d[float], dist: wp.array2d[float], fromto: wp.array3d[float]):
   """The nearest of what was found for a pair."""
   world, k = wp.tid()
   best = wp.int32(0)
@@ -187,7 +196,7 @@ def _nearest(found: wp.array4d[float], dist: wp.array2d[float], fromto: wp.array
 
 
 @wp.kernel(enable_backward=False)
-def _nearest_adjoint(
+def nearest_adjoint(
   ngeom: int,
   nxn_pairid: wp.array[wp.vec2i],
   contact_dist: wp.array[float],
@@ -227,7 +236,7 @@ def _nearest_adjoint(
 
 
 @wp.kernel(enable_backward=False)
-def _rows_of_worlds(rows: wp.array2d[wp.vec3], out: wp.array2d[wp.vec3]):
+def rows_of_worlds(rows: wp.array2d[wp.vec3], out: wp.array2d[wp.vec3]):
   """A row a world of what has that or one for all."""
   world, i = wp.tid()
   out[world, i] = rows[world % rows.shape[0], i]

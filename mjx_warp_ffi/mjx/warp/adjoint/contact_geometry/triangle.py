@@ -9,8 +9,8 @@ The features hold three vertices each, in the fields `point`, `direction` and `n
 
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import scale
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Feature, Geom
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.feature import scale
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import Feature, Geom
 
 
 @wp.struct

@@ -3,23 +3,23 @@
 import warp as wp
 from mujoco_warp import GeomType
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_convex import CORNER, CUT, VERTEX
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.convex import CORNER, CUT, VERTEX
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.feature import (
   EDGE,
   ELLIPSOID,
   FACE,
   POINT,
   RIM,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_polygon import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.polygon import (
   NONE,
   facing,
   nearest_edge,
   nearest_vertex,
   side_of,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_terrain import terrain_feature
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Feature, Geom, Surfaces
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.terrain import terrain_feature
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import Feature, Geom, Surfaces
 
 wp.set_module_options({"enable_backward": False})
 

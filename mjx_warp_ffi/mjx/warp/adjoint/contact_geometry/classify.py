@@ -2,7 +2,7 @@
 
 A contact's witness points tell which vertex, edge or face they lie on more surely than its normal
 does: where the depth is tiny, the normal is the difference of two nearly equal points. So the
-features near the witness points are all tried, by every rule of `contact_geometry_convex`, and
+features near the witness points are all tried, by every rule of `convex`, and
 those that reproduce the contact best are kept. Where none does, the contact keeps MJWarp's values
 and its gradient becomes NaN (`poison_unknown`).
 """
@@ -11,7 +11,7 @@ import warp as wp
 from mujoco_warp import GeomType
 from mujoco_warp._src.math import make_frame
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_convex import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.convex import (
   CLIPPED,
   CORNER,
   SINGLE,
@@ -22,20 +22,20 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_convex import (
   clipped_contact,
   single_contact,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.feature import (
   EDGE,
   FACE,
   RIM,
   newton_inverse,
   residual,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_polygon import NONE, crossing_edge, facing
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_search import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.polygon import NONE, crossing_edge, facing
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.search import (
   Pair,
   find_triangle,
   find_vertical,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_side import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.side import (
   ALIGNED,
   Side,
   clipped_candidate,
@@ -44,8 +44,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_side import (
   make_side,
   single_candidate,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_truth import Truth, mismatch
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.truth import Truth, mismatch
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import (
   Feature,
   Frozen,
   Geom,

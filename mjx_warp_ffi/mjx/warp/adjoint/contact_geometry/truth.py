@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Contact
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import Contact
 
 wp.set_module_options({"enable_backward": False})
 

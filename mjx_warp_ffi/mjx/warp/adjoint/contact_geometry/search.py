@@ -1,29 +1,29 @@
 """The search for the features of contacts that lie on none of a single one.
 
-The triangles at which EPA stopped (`contact_geometry_triangle`), and the points that MJWarp takes
-deep in a height field (`contact_geometry_vertical`).
+The triangles at which EPA stopped (`triangle`), and the points that MJWarp takes
+deep in a height field (`vertical`).
 """
 
 import warp as wp
 from mujoco_warp import GeomType
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_convex import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.convex import (
   Hint,
   triangle_contact,
   vertical_contact,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import scale
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_polygon import nearest_vertex, side_of
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_side import Side
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_terrain import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.feature import scale
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.polygon import nearest_vertex, side_of
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.side import Side
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.terrain import (
   is_over,
   near_prism,
   prism_top,
   prism_vertex,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_truth import Truth, mismatch
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Feature, Surfaces
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_vertical import plane_feature
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.truth import Truth, mismatch
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import Feature, Surfaces
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.vertical import plane_feature
 
 wp.set_module_options({"enable_backward": False})
 

@@ -1,25 +1,25 @@
 """Contacts of SDFs: the derivative of the search that found them.
 
-MJWarp's contacts of an SDF are where a search of a few steps stops (`contact_geometry_sdf_search`),
+MJWarp's contacts of an SDF are where a search of a few steps stops (`sdf_search`),
 and not the deepest points, so that no rule about touching surfaces says how they move. The search
-is differentiated instead (`contact_geometry_sdf_reverse`), by the fields' own derivatives
-(`contact_geometry_sdf_field`).
+is differentiated instead (`sdf_reverse`), by the fields' own derivatives
+(`sdf_field`).
 """
 
 import mujoco_warp as mjw
 import numpy as np
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_sdf_field import Fields
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_sdf_reverse import searches_backward
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_sdf_search import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.sdf_field import Fields
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.sdf_reverse import searches_backward
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.sdf_search import (
   NONE,
   Searches,
   chain_contacts,
   find_starts,
   trace_searches,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Pool
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import Pool
 
 _LONGEST = 2.0  # MJWarp's `linesearch_alpha0`
 

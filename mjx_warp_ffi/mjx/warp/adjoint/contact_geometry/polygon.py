@@ -9,12 +9,12 @@ import math
 import warp as wp
 from mujoco_warp import GeomType
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.feature import (
   EDGE,
   FACE,
   POINT,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Feature, Geom, Surfaces
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import Feature, Geom, Surfaces
 
 wp.set_module_options({"enable_backward": False})
 

@@ -79,7 +79,7 @@ def make_contact(dist: float, pos: wp.vec3, frame: wp.mat33) -> Contact:
 
 @wp.struct
 class Feature:
-  """What of a geom touches, in the frame of the geom; see `contact_geometry_feature`."""
+  """What of a geom touches, in the frame of the geom; see `feature`."""
 
   kind: int
   point: wp.vec3

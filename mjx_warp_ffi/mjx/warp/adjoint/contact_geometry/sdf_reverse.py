@@ -8,7 +8,7 @@ frozen: lengths of steps, which of the two distances is larger, cells of octrees
 import warp as wp
 from mujoco_warp._src.math import make_frame
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_sdf_field import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.sdf_field import (
   PLANE,
   SDF,
   Fields,
@@ -19,7 +19,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_sdf_field import (
   volume_bend,
   volume_slope,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_sdf_search import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.sdf_search import (
   Duo,
   Searches,
   bound,
@@ -27,7 +27,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_sdf_search import (
   share,
   start_in_first,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Pool
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import Pool
 
 wp.set_module_options({"enable_backward": False})
 

@@ -18,7 +18,7 @@ from mujoco_warp import GeomType
 from mujoco_warp._src import collision_primitive_core as core
 from mujoco_warp._src.math import make_frame
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import (
   Contact,
   Geom,
   Pool,

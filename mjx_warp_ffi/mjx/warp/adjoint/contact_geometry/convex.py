@@ -1,6 +1,6 @@
 """Contacts of the pairs that MJWarp solves with GJK and EPA, as functions of frozen features.
 
-A few rules give a contact from its features (`contact_geometry_classify` finds rule and features):
+A few rules give a contact from its features (`classify` finds rule and features):
 
 * SINGLE: one pair of witness points, on the features that fix the normal.
 * CLIPPED: one of several contacts of two faces, or of a face and an edge. MJWarp clips one polygon
@@ -10,14 +10,14 @@ A few rules give a contact from its features (`contact_geometry_classify` finds 
   normal, and from there measured along the normal of the contact: that of the reference face, or,
   for two faces in GJK and EPA, that of the second geom's face (a MJWarp convention: the two are
   within 5 degrees).
-* TRIANGLE: see `contact_geometry_triangle`.
-* VERTICAL: see `contact_geometry_vertical`.
+* TRIANGLE: see `triangle`.
+* VERTICAL: see `vertical`.
 """
 
 import warp as wp
 from mujoco_warp import GeomType
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.feature import (
   EDGE,
   FACE,
   point_of,
@@ -25,8 +25,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import (
   refined_normal,
   support,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_triangle import triangle_projection
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.triangle import triangle_projection
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import (
   Contact,
   Feature,
   Frozen,
@@ -35,12 +35,12 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
   load_geom,
   make_contact,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_vertical import vertical_gap
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.vertical import vertical_gap
 
 # The rule of a contact. CLIPPED is 2 + 3 * which + how, where `which` is the reference face: the
 # first geom's with the normal of the second's (0), the first's (1), the second's (2).
 UNKNOWN = wp.constant(-1)  # keeps MJWarp's values, and its gradient is not known
-ELSEWHERE = wp.constant(0)  # a closed form of `contact_geometry_primitive`
+ELSEWHERE = wp.constant(0)  # a closed form of `primitive`
 SINGLE = wp.constant(1)
 CLIPPED = wp.constant(2)
 TRIANGLE = wp.constant(11)

@@ -13,14 +13,14 @@ from mujoco_warp._src import collision_sdf
 from mujoco_warp._src.math import make_frame
 from mujoco_warp._src.util_misc import halton
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_sdf_field import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.sdf_field import (
   Fields,
   Shape,
   make_shape,
   slope,
   value,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Contact, Pool, make_contact
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import Contact, Pool, make_contact
 
 wp.set_module_options({"enable_backward": False})
 

@@ -23,7 +23,7 @@ import warp as wp
 from mujoco_warp import GeomType
 from mujoco_warp._src.math import make_frame
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Feature, Geom
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import Feature, Geom
 
 POINT = wp.constant(0)
 EDGE = wp.constant(1)

@@ -37,10 +37,10 @@ exactly, where EPA leaves errors of 1e-3 to 1e-2 in the normal. In a model where
 contacts than those that are differentiated would be some thirty times further off in the gradient.
 
 Which rule serves which pair:
-* `contact_geometry_primitive`: what MJWarp solves in closed form, through its own functions.
-* `contact_geometry_capsule_box`: capsule and box.
-* `contact_geometry_sdf`: SDFs, by the derivative of the search that found the contact.
-* `contact_geometry_convex`: all others, from the features that `contact_geometry_classify` finds.
+* `primitive`: what MJWarp solves in closed form, through its own functions.
+* `capsule_box`: capsule and box.
+* `sdf`: SDFs, by the derivative of the search that found the contact.
+* `convex`: all others, from the features that `classify` finds.
 tests/test_adjoint_contact_geometry.py prints a table of the errors of every pair (`-m slow -s`).
 """
 
@@ -49,21 +49,21 @@ import mujoco_warp as mjw
 import numpy as np
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_capsule_box import capsule_box_codes
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_classify import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.capsule_box import capsule_box_codes
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.classify import (
   classify_contacts,
   poison_unknown,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_convex import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.convex import (
   ELSEWHERE,
   SINGLE,
   UNKNOWN,
   convex_contacts,
   refine_contacts,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_primitive import PRIMITIVES, primitive_kernel
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_sdf import PARTNERS, SdfContacts, has_plugins
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Frozen, Pool, Surfaces
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.primitive import PRIMITIVES, primitive_kernel
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.sdf import PARTNERS, SdfContacts, has_plugins
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import Frozen, Pool, Surfaces
 
 _POLYTOPES_AND_CURVED = tuple(
   getattr(mjw.GeomType, name)

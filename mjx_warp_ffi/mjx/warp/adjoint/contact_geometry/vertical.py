@@ -10,8 +10,8 @@ is the vertical, up or down.
 import warp as wp
 from mujoco_warp import GeomType
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import FACE, point_of, radius
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Feature, Geom
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.feature import FACE, point_of, radius
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import Feature, Geom
 
 _SPHERE = wp.constant(int(GeomType.SPHERE))
 _CAPSULE = wp.constant(int(GeomType.CAPSULE))

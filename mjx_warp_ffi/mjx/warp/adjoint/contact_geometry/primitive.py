@@ -3,7 +3,7 @@
 The functions of `mujoco_warp._src.collision_primitive_core` are called again at the same poses, so
 they take the same branches; the slot (`geomcollisionid`) says which of their contacts is meant.
 Warp's reverse mode through them is right for the pairs below. Where it is not, the work is done
-elsewhere: capsule-box in `contact_geometry_capsule_box`, box-box in `contact_geometry_convex`.
+elsewhere: capsule-box in `capsule_box`, box-box in `convex`.
 """
 
 import functools
@@ -14,8 +14,8 @@ from mujoco_warp import GeomType
 from mujoco_warp._src import collision_primitive_core as core
 from mujoco_warp._src.math import make_frame
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_capsule_box import capsule_box
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.capsule_box import capsule_box
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import (
   Contact,
   Geom,
   Pool,

@@ -2,19 +2,19 @@
 
 MJWarp collides a height field as prisms, two a cell, whose tops are raised by the contact's margin.
 Between neighbouring prisms there are walls, and these too can be what it finds. As in
-`contact_geometry_polygon`, w and n are a point near the surface and its outward normal in the frame
+`polygon`, w and n are a point near the surface and its outward normal in the frame
 of the field, and nothing is differentiated.
 """
 
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_feature import EDGE, FACE, POINT
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_polygon import (
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.feature import EDGE, FACE, POINT
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.polygon import (
   CROSSING,
   NONE,
   segment_distance,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry_types import Feature, Surfaces
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import Feature, Surfaces
 
 wp.set_module_options({"enable_backward": False})
 

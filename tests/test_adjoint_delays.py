@@ -46,6 +46,31 @@ def test_delayed_controls_have_the_gradient_of_differences(integrate):
   case.check(SMOOTH)
 
 
+def test_delayed_controls_have_the_gradient_of_differences_with_rk4():
+  """C MuJoCo reads them anew in each stage, which is the same where their past is coarse."""
+  text = models.DELAYED.replace("linear", "zoh").replace("cubic", "zoh")
+  text = text.replace(".0105", ".105").replace(".0305", ".305")
+  slow = load(text)
+  slow.opt.timestep = 0.04
+  m = load(text, integrator=mujoco.mjtIntegrator.mjINT_RK4)
+  states = delayed_states(slow)
+  case = Case(m, states, wrt=("dof_damping",))
+  for i in range(len(states)):  # differences of places in a ring mean nothing
+    places = m.actuator_historyadr[m.actuator_history[:, 0] > 0] + 1
+    case.cotangents[i]["history"][places] = 0
+  case.adjoint.cotangents["history"].assign(
+    np.stack([c["history"] for c in case.cotangents]).astype(np.float32)
+  )
+  case.adjoint.launch()
+  for i, reference in enumerate(case.oracles()):
+    want = reference.gradient("history")
+    got = case.adjoint.gradients["history"].numpy()[i].copy()
+    got[places] = want[places] = 0
+    assert np.abs(got - want).max() < SMOOTH * np.abs(want).max(), f"world {i}"
+    assert (want != 0).sum() > 10
+  case.check(SMOOTH)
+
+
 def test_the_gradient_of_a_rollout_reaches_controls_through_the_history():
   m, _ = load_delayed()
   model, start = mjx.put_model(m), mjx.put_data(m, mujoco.MjData(m))
@@ -112,6 +137,13 @@ def test_delayed_sensors_have_the_gradient_of_differences(integrate):
         got[places] = want[places] = 0
       assert np.abs(got - want).max() < SMOOTH * np.abs(want).max(), f"{name} of world {i}"
   case.check(SMOOTH, nonzero=("sensor_delay",))  # raised from zero it has the past reported
+
+
+def test_delayed_sensors_are_refused_with_rk4():
+  m, _ = load_sensed()
+  m.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4
+  with pytest.raises(NotImplementedError, match="RK4 with delayed sensors"):
+    Case(m, random_states(m))
 
 
 def test_the_gradient_of_a_rollout_reaches_what_sensors_measured_through_the_history():

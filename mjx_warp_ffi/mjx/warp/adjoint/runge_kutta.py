@@ -5,6 +5,8 @@ a_i at q_i = q (+) h c_i u_{i-1}, v_i = v + h c_i a_{i-1}. u_i is v_i for a slid
 rotation it is the rate of the rotation vector h c_i u_{i-1} at the angular velocity v_i (Munthe-
 Kaas, High order Runge-Kutta methods on manifolds, 1999). The backward pass evaluates the stages
 once more, for its residual is the state alone, and goes through them in reverse.
+
+MJWarp reads delayed controls at the time of the step in all four, C MuJoCo at that of each.
 """
 
 import mujoco_warp as mjw
@@ -12,6 +14,7 @@ import warp as wp
 from mujoco_warp._src import forward, math
 from mujoco_warp._src.types import DynType, vec10
 
+from mjx_warp_ffi.mjx.warp.adjoint import delays
 from mjx_warp_ffi.mjx.warp.adjoint.integrate import turned_adjoint
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import quat_at, vec_at
@@ -165,8 +168,9 @@ def _accumulate(x: wp.array[float], out: wp.array[float]):
 def refused(m: mjw.Model, outputs: tuple[str, ...]) -> list[str]:
   """Names of the outputs of a step that have no rule."""
   found = [name for name in outputs if name.startswith(_REFUSED)]
-  wrapped = m.na > 0 and m.has_actuator_wrap  # the length of the first stage stays then
-  return found + ["actuator_length"] * (wrapped and "actuator_length" in outputs)
+  # those of the first stage stay then
+  kept = {"actuator_length": m.has_actuator_wrap, "actuator_velocity": m.has_actuator_dcmotor}
+  return found + [name for name, stays in kept.items() if m.na and stays and name in outputs]
 
 
 class RungeKuttaAdjoint:
@@ -262,6 +266,8 @@ class RungeKuttaAdjoint:
     for b, rate, saved in zip(B, self._rates, self._saved, strict=True):
       wp.launch(_axpy, vector, inputs=[b, rate], outputs=[self._rate])
       wp.launch(_axpy, (d.nworld, m.na), inputs=[b, saved["act_dot"]], outputs=[self._act_dot])
+    if self.stage.delays is not None:
+      delays.write_into(self.stage, cot["history"], gradients=grad)
     first = self._saved[0]
     inputs = [self._joints, 1.0, first["qpos"], self._rate, cot["qpos"]]
     outputs = [grad["qpos"], self._cot_sum]

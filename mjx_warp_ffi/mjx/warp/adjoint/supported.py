@@ -16,7 +16,7 @@ from mujoco_warp._src.types import (
   TrnType,
 )
 
-from mjx_warp_ffi.mjx.warp.adjoint import sensor_rules
+from mjx_warp_ffi.mjx.warp.adjoint import samples, sensor_rules
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry import ContactGeometry
 from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import FORCE
 from mjx_warp_ffi.mjx.warp.adjoint.forces import ACCELERATION, FORCES, PASSIVE
@@ -131,8 +131,8 @@ def _features(m: mjw.Model) -> Iterator[str]:
 
 def _acting(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   """Names of the features of a model whose forces have no rule."""
-  if m.nhistory and m.opt.integrator == IntegratorType.RK4:
-    yield "RK4 with delays"
+  if samples.any_in(mjm) and m.opt.integrator == IntegratorType.RK4:
+    yield "RK4 with delayed sensors"
   shaped = m.has_fluid and m.body_fluid_ellipsoid_adr.size > 0
   if shaped and m.opt.integrator == IntegratorType.IMPLICIT:
     # MJWarp takes one half of a matrix for both, which is not symmetric; C MuJoCo does not
@@ -180,7 +180,9 @@ def _actuation(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   mixed |= motor & (dyn != DynType.DCMOTOR) & (dyn != DynType.NONE)
   if np.any(mixed) or np.any(motor & m.actuator_actlimited.numpy()):
     yield "DC motors with other gains, biases or limits of their activations"
-  if m.opt.integrator == IntegratorType.RK4 and np.any(dyn == DynType.DCMOTOR):
+  active = (dyn == DynType.DCMOTOR) & (m.actuator_actnum.numpy() > 0)
+  if m.opt.integrator == IntegratorType.RK4 and np.any(active):
+    # MJWarp advances them by a whole step in every stage, C MuJoCo as far as the stage goes
     yield "RK4 with activations of DC motors"
   number = m.actuator_ctrlnum.numpy()
   if np.any(~motor & (number > 1)):

@@ -81,6 +81,15 @@ def test_forces_with_compensation_by_actuators_have_the_gradient_of_differences(
   case.check(SMOOTH)
 
 
+def test_sensors_of_joints_whose_actuators_compensate_for_gravity_have_the_gradient():
+  sensors = '<sensor><jointactuatorfrc joint="h0"/><jointactuatorfrc joint="h1"/></sensor>'
+  m = load_at(models.WRAPPED.replace("</mujoco>", f"{sensors}</mujoco>"), "EULER")
+  states = random_states(m, 2, spread=0.1)
+  case = Case(m, states, outputs=("sensordata",), wrt=("body_gravcomp", "body_mass"))
+  case.adjoint.launch()
+  case.check(SMOOTH)
+
+
 @pytest.mark.parametrize("cone", [mujoco.mjtCone.mjCONE_PYRAMIDAL, mujoco.mjtCone.mjCONE_ELLIPTIC])
 @pytest.mark.parametrize("integrator", ["EULER", "DISCRETE"])
 def test_adhesion_has_the_gradient_of_differences(integrator, cone):

@@ -176,7 +176,7 @@ def energy_vel(m: Model, d: Data) -> Data:
 def inverse(m: Model, d: Data) -> Data:
   """Inverse dynamics: `qfrc_inverse` from qpos, qvel and qacc, as mj_inverse.
 
-  It has gradients with respect to `qacc` too, but none from sensors and `qfrc_constraint`.
+  It has gradients with respect to `qacc` too, but none from sensors.
   """
   return backend.inverse(m, d)
 

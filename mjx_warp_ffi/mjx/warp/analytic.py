@@ -175,7 +175,7 @@ def _of_contacts(m: Model, cotangents: Results) -> Results:
 def _rules(scope: Scope, smoothed: bool) -> tuple[str, ...]:
   """The results that can have a cotangent."""
   if scope is Scope.INVERSE:
-    return (inverse.NAME, *(n for n in REPORTS if n not in (*_SOLVED, "sensordata")))
+    return (inverse.NAME, *(n for n in REPORTS if n not in (*reactions.REPORTS, "sensordata")))
   if not scope.constrained:
     return ("act_dot", *(n for n in REPORTS if n not in _SOLVED))
   rules = (*(OUTPUTS if scope is Scope.STEP else RATES), *REPORTS, FORCE)

@@ -8,6 +8,8 @@ the opposite of all other forces in the equation of motion. So the opposite of i
 virtual velocity, for those forces alone, and nothing is to be solved. The gradient with respect to
 a is that of the same power.
 
+The force of the constraints J^T f has the power of the rows on its cotangent.
+
 So it is where a is given and only the bias force has its inertial part, as in `rne`: the cotangent
 of that force is one of those in `forces`.
 """
@@ -15,7 +17,7 @@ of that force is one of those in `forces`.
 import warp as wp
 
 from mjx_warp_ffi.mjx.warp.adjoint import force_limits
-from mjx_warp_ffi.mjx.warp.adjoint.integrate import negate
+from mjx_warp_ffi.mjx.warp.adjoint.integrate import add, negate
 
 NAME = "qfrc_inverse"
 
@@ -23,7 +25,7 @@ NAME = "qfrc_inverse"
 def record(step) -> None:
   """Has the virtual velocities of a `StageAdjoint` made from the cotangent before its sweep."""
   fields, slices, d = step.fields, step.sweep.slices, step.d
-  cotangent = step.cotangents.get(NAME)
+  cotangent, constraint = (step.cotangents.get(name) for name in (NAME, "qfrc_constraint"))
 
   def write() -> None:
     if cotangent is not None:
@@ -33,6 +35,8 @@ def record(step) -> None:
   def leave_out() -> None:
     for name in (fields.x, fields.u):
       slices[name].zero_()
+    if constraint is not None:  # now only rows see w
+      wp.launch(add, constraint.shape, inputs=[slices[fields.w], constraint, slices[fields.w]])
 
   step.before_sweep.insert(0, write)
   step.before_sweep.append(leave_out)

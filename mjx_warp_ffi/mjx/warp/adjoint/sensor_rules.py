@@ -53,8 +53,6 @@ def unruled(
   pairs = ((mjm.sensor_objtype, mjm.sensor_objid), (mjm.sensor_reftype, mjm.sensor_refid))
   for k, kind in enumerate(mjm.sensor_type):
     name = "" if kind in _KNOWN else f"sensor {SensorType(kind).name}"
-    if kind == force_sensors.JOINT and np.any(mjm.jnt_actgravcomp):
-      name = "sensor JOINTACTFRC with actuatorgravcomp"
     solved = kind in _SOLVED or contact_sensors.reads(mjm, k)[1]
     if solved and integrator == IntegratorType.DISCRETE:
       name = f"sensor {SensorType(kind).name} with the integrator discrete"

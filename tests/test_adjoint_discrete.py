@@ -1,10 +1,13 @@
 """Gradients of a step of the integrator `discrete` against differences of C MuJoCo."""
 
+import re
+
 import mujoco
 import pytest
 
 import adjoint_models as models
 from adjoint_case import SMOOTH, STIFF, Case, load, random_states, settled_states
+from test_adjoint_outputs import touching_bodies, with_sensors
 
 PARAMETERS = {
   "smooth": (
@@ -53,6 +56,38 @@ def test_forward_of_a_discrete_model_has_the_gradient_of_differences():
   case = Case(m, random_states(m, seed=1), integrate=False)
   case.adjoint.launch()
   case.check(SMOOTH)
+
+
+@pytest.mark.parametrize("cone", [mujoco.mjtCone.mjCONE_PYRAMIDAL, mujoco.mjtCone.mjCONE_ELLIPTIC])
+def test_sensors_of_forces_have_the_gradient_with_the_discrete_step(cone):
+  names = "abcde"
+  sensors = "".join(f'<touch site="{n}"/><force site="{n}"/><torque site="{n}"/>' for n in names)
+  sensors += '<contact body1="a" num="3" data="force dist" reduce="maxforce"/>'
+  m = load_discrete(with_sensors(touching_bodies(), sensors))
+  m.opt.cone = cone
+  outputs = ("sensordata", "cacc", "cfrc_int", "cfrc_ext")
+  case = Case(m, settled_states(m), outputs=outputs, wrt=("geom_friction", "geom_solref"))
+  case.adjoint.launch()
+  case.check(STIFF)
+
+
+def test_sensors_of_limits_and_welds_have_the_gradient_with_the_discrete_step():
+  text = re.sub(r"<spatial.*?</spatial>", "", models.CONSTRAINED, flags=re.DOTALL)
+  sensors = [f'<jointlimit{x} joint="{j}"/>' for x in ("pos", "vel", "frc") for j in ("ball", "h1")]
+  sensors += ['<tendonlimitfrc tendon="ft"/><force site="sa"/><torque site="sc"/>']
+  m = load_discrete(with_sensors(text, "".join(sensors)))
+  states = random_states(m, 3, spread=0.3, seed=1)
+  case = Case(m, states, outputs=("sensordata",), wrt=("jnt_solref", "jnt_range", "eq_data"))
+  case.adjoint.launch()
+  case.check(STIFF)
+
+
+def test_sensors_of_forces_are_refused_with_spatial_tendons_and_the_discrete_step():
+  m = load_discrete(with_sensors(models.ACTUATED, '<force site="sa"/>'))
+  with pytest.raises(NotImplementedError, match="FORCE with spatial tendons and the integrator"):
+    Case(m, random_states(m), outputs=("sensordata",))
+  with pytest.raises(NotImplementedError, match="cfrc_int with the integrator discrete"):
+    Case(m, random_states(m), outputs=("cfrc_int",))
 
 
 def test_a_discrete_step_without_room_for_rows_is_refused():

@@ -1,20 +1,29 @@
 """What has to be differentiated before the solves: outputs that depend on the acceleration."""
 
+import warp as wp
+
 from mjx_warp_ffi.mjx.warp.adjoint import contact_outputs, limits, reactions, sensors, welds
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Carried
 
 
-def record(step) -> Carried | None:
-  """Records the outputs of a `StageAdjoint` that depend on the acceleration or on rows.
+def record(step) -> tuple[wp.array | None, Carried | None]:
+  """Records the outputs of a `StageAdjoint` that depend on the acceleration, but for rows.
 
   Returns:
-    The fields that tendons see, if these are not those of the sweep. Then outputs depend on the
-    acceleration by the forces of tendons too, which are recorded later.
+    The virtual velocities of bodies on which forces act, and the fields that tendons see, if these
+    are not those of the sweep. Then outputs depend on the acceleration by the forces of tendons
+    too, which are recorded later.
   """
-  needs = step.needs
-  if needs.accelerations:
+  if step.needs.accelerations:
     sensors.record_accelerations(step)
-  cut = reactions.record(step) if needs.reactions else None
+  cut = reactions.record(step) if step.needs.reactions else None
+  tense = cut is not None and reactions.has_pull(step.m)
+  return cut, reactions.record_pull(step, cut) if tense else None
+
+
+def record_rows(step) -> None:
+  """Records the outputs of a `StageAdjoint` that depend on rows."""
+  needs, cut = step.needs, step.cut
   if needs.row_forces and needs.solves:
     if step.geometry:
       step.make_contacts()
@@ -24,5 +33,3 @@ def record(step) -> Carried | None:
       welds.record(step, step.rows, equalities=step.equalities, virtual=cut)
   if needs.limits:
     limits.record(step)
-  tense = cut is not None and reactions.has_pull(step.m)
-  return reactions.record_pull(step, cut) if tense else None

@@ -27,7 +27,6 @@ _WEIGHED += (contact_outputs.TOUCH, *contact_outputs.DISTANCES, rangefinders.KIN
 _SEEING = (rangefinders.KIND, projection.KIND)
 # INSIDESITE is a step function: its derivative is zero
 _CONSTANT = (int(SensorType.INSIDESITE),)
-_SOLVED = (*reactions.KINDS, *limits.KINDS, contact_outputs.TOUCH)
 _KNOWN = {
   *_WEIGHED,
   *force_sensors.KINDS,
@@ -53,9 +52,9 @@ def unruled(
   pairs = ((mjm.sensor_objtype, mjm.sensor_objid), (mjm.sensor_reftype, mjm.sensor_refid))
   for k, kind in enumerate(mjm.sensor_type):
     name = "" if kind in _KNOWN else f"sensor {SensorType(kind).name}"
-    solved = kind in _SOLVED or contact_sensors.reads(mjm, k)[1]
-    if solved and integrator == IntegratorType.DISCRETE:
-      name = f"sensor {SensorType(kind).name} with the integrator discrete"
+    discrete = integrator == IntegratorType.DISCRETE
+    if discrete and kind in reactions.KINDS and reactions.has_pull_in(mjm):
+      name = f"sensor {SensorType(kind).name} with spatial tendons and the integrator discrete"
     if smoothed and any(contact_sensors.reads(mjm, k)):
       name = "sensor CONTACT with contact_smoothing"
     for types, ids in pairs:

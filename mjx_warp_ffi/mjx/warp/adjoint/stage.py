@@ -222,7 +222,9 @@ class StageAdjoint:
       polar=self.implicit_bias,
     )
     self._make_structs()
-    self.pulled = early.record(self)
+    self.cut, self.pulled = early.record(self)
+    if not self.discrete:
+      early.record_rows(self)
     self._early_count = tape.count
     self.cot_force, cot_qfrc_actuator = force_sensors.record(self)
     forces.record(self, cot_qfrc_actuator)
@@ -238,7 +240,7 @@ class StageAdjoint:
     if "sensordata" in self.cotangents:
       sensors.record(self)
       projection.record(self)
-    if self.pulled:
+    if self.pulled or (self.discrete and self.needs.row_forces):
       self._early_count = tape.count
 
   def _record_forces(self) -> None:
@@ -270,6 +272,8 @@ class StageAdjoint:
       if self.has_rows:
         rescale.record_contacts(self)
         self.contacts.record_power(self, self.rows)
+    if self.discrete:
+      early.record_rows(self)  # which it rescales
 
   def _make_structs(self) -> None:
     """What several parts of the power read."""

@@ -281,18 +281,12 @@ def record(step) -> wp.array:
 
 def write(step) -> None:
   """Runs the adjoint of writing the history, before the tape of a `StageAdjoint`."""
-  cot = step.cotangents["history"]
+  d, m, cot = step.d, step.m, step.cotangents["history"]
   if step.delays is None:
     return
-  if step.integrate:
-    write_into(step, cot, gradients=step.gradients)
-  else:
+  if not step.writes:
     wp.copy(step.gradients["history"], cot)
-
-
-def write_into(step, cot: wp.array, *, gradients: dict[str, wp.array]) -> None:
-  """Writes the gradient of the history from its cotangent, and adds to those of time and ctrl."""
-  d, m = step.d, step.m
-  outputs = [gradients[name] for name in ("time", "history", "ctrl")]
+    return
   inputs = [step.delays, d.time, d.history, cot]
+  outputs = [step.gradients[name] for name in ("time", "history", "ctrl")]
   wp.launch(write_adjoint, (d.nworld, m.nactuator), inputs=inputs, outputs=outputs)

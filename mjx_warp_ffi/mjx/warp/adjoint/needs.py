@@ -29,18 +29,20 @@ class Scope(enum.Enum):
   RNE = "rne"  # the bias force, with that of a given acceleration
   INVERSE = "inverse"  # what forces a given acceleration takes
   FORWARD = "forward"
+  STAGE = "stage"  # as in FORWARD, but the history is written: one of a step's evaluations
   STEP = "step"
 
   @property
   def constrained(self) -> bool:
     """Whether the constraints act on the outputs."""
-    return self in (Scope.INVERSE, Scope.FORWARD, Scope.STEP)
+    return self in (Scope.INVERSE, Scope.FORWARD, Scope.STAGE, Scope.STEP)
 
   @property
   def acceleration(self) -> str | None:
     """The name of the acceleration among the outputs, which is solved for."""
-    names = {Scope.SMOOTH: "qacc_smooth", Scope.FORWARD: "qacc", Scope.STEP: "qacc"}
-    return names.get(self)
+    if self is Scope.SMOOTH:
+      return "qacc_smooth"
+    return "qacc" if self in (Scope.FORWARD, Scope.STAGE, Scope.STEP) else None
 
 
 @dataclasses.dataclass(frozen=True)

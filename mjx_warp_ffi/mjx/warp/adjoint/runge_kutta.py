@@ -14,14 +14,13 @@ import warp as wp
 from mujoco_warp._src import forward, math
 from mujoco_warp._src.types import DynType, vec10
 
-from mjx_warp_ffi.mjx.warp.adjoint import delays
 from mjx_warp_ffi.mjx.warp.adjoint.integrate import turned_adjoint
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import quat_at, vec_at
 from mjx_warp_ffi.mjx.warp.adjoint.stage import OUTPUTS, RATES, StageAdjoint
 
 # A step returns what its last stage found, but for what sensors make, which see the first alone.
-_OF_SENSORS = ("sensordata", "subtree_linvel", "subtree_angmom")
+_OF_SENSORS = ("sensordata", "subtree_linvel", "subtree_angmom", "history")
 _REFUSED = ("energy", "cacc", "cfrc_int", "cfrc_ext", "contact")  # of either, by other settings
 
 C = (0.0, 0.5, 0.5, 1.0)
@@ -266,8 +265,6 @@ class RungeKuttaAdjoint:
     for b, rate, saved in zip(B, self._rates, self._saved, strict=True):
       wp.launch(_axpy, vector, inputs=[b, rate], outputs=[self._rate])
       wp.launch(_axpy, (d.nworld, m.na), inputs=[b, saved["act_dot"]], outputs=[self._act_dot])
-    if self.stage.delays is not None:
-      delays.write_into(self.stage, cot["history"], gradients=grad)
     first = self._saved[0]
     inputs = [self._joints, 1.0, first["qpos"], self._rate, cot["qpos"]]
     outputs = [grad["qpos"], self._cot_sum]
@@ -293,11 +290,14 @@ class RungeKuttaAdjoint:
     self._restore(i)
     wp.copy(stage.cotangents["qacc"], self._cot_qacc[i])
     wp.copy(stage.cotangents["act_dot"], self._cot_act_dot[i])
-    for name in self._outputs:
+    for name in (*self._outputs, "history"):
+      given = stage.cotangents[name]
+      if name == "sensordata" and stage.given is not None:
+        given = stage.given
       if i == (0 if name in _OF_SENSORS else 3):
-        wp.copy(stage.cotangents[name], self.cotangents[name])
+        wp.copy(given, self.cotangents[name])
       else:
-        stage.cotangents[name].zero_()
+        given.zero_()
     stage.launch()
     grad = stage.gradients
     if i == 0:

@@ -163,13 +163,13 @@ def begin(step) -> wp.array | None:
   cotangent of the history on before its sweep.
   """
   cot = step.cotangents.get("sensordata")
-  if step.integrate and any_in(step.mjm):
+  if step.writes and any_in(step.mjm):
     step.before_sweep.append(lambda: _write(step))
   if cot is None or not any_in(step.mjm):
     return cot
   given, d = wp.zeros_like(cot), step.d
   rings = _rings(step, _plain, sensor_delay=step.m.sensor_delay)
-  inputs = [rings, step.integrate, d.time, d.history, given, step.cotangents["history"]]
+  inputs = [rings, step.writes, d.time, d.history, given, step.cotangents["history"]]
   dim = (d.nworld, step.m.nsensor)
   step.after_recompute.append(lambda: wp.launch(_measured, dim, inputs=inputs, outputs=[cot]))
   return given

@@ -103,6 +103,7 @@ class StageAdjoint:
     fastest = device.is_cuda if settings.world_fastest is None else settings.world_fastest
     self.mjm, self.m, self.d, self.wrt = mjm, m, d, wrt
     self.integrate, self.outputs = scope is Scope.STEP, outputs
+    self.writes = scope in (Scope.STAGE, Scope.STEP)  # controls and measurements into the history
     self.smoothing, self._polish = settings.smoothing, settings.polish
     with wp.ScopedDevice(device):
       self.tape = Tape(d.nworld, device, world_fastest=fastest)

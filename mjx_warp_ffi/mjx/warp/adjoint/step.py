@@ -71,14 +71,14 @@ class StepAdjoint:
       d=d,
       wrt=wrt,
       outputs=tuple(n for n in outputs if not (off and n == "sensordata")),
-      scope=Scope.FORWARD if several else scope,
+      scope=Scope.STAGE if several else scope,
       settings=settings,
     )
     self._adjoint = runge_kutta.RungeKuttaAdjoint(m, self.stage) if several else self.stage
     self.cotangents = dict(self._adjoint.cotangents)
     if off and "sensordata" in outputs:
       self.cotangents["sensordata"] = wp.zeros_like(d.sensordata)
-    if sampled and self.stage.given is not None:
+    if sampled and self.stage.given is not None and not several:
       self.cotangents["sensordata"] = self.stage.given
     self.gradients = self._adjoint.gradients
     self._device = d.qpos.device

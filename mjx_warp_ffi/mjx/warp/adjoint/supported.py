@@ -16,7 +16,7 @@ from mujoco_warp._src.types import (
   TrnType,
 )
 
-from mjx_warp_ffi.mjx.warp.adjoint import reactions, samples, sensor_rules
+from mjx_warp_ffi.mjx.warp.adjoint import reactions, sensor_rules
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry import ContactGeometry
 from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import FORCE
 from mjx_warp_ffi.mjx.warp.adjoint.forces import ACCELERATION, FORCES, PASSIVE
@@ -131,8 +131,6 @@ def _features(m: mjw.Model) -> Iterator[str]:
 
 def _acting(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   """Names of the features of a model whose forces have no rule."""
-  if samples.any_in(mjm) and m.opt.integrator == IntegratorType.RK4:
-    yield "RK4 with delayed sensors"
   shaped = m.has_fluid and m.body_fluid_ellipsoid_adr.size > 0
   if shaped and m.opt.integrator == IntegratorType.IMPLICIT:
     # MJWarp takes one half of a matrix for both, which is not symmetric; C MuJoCo does not
@@ -163,6 +161,8 @@ def _actuation(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   """Names of the features of actuators that have no rule."""
   if not m.nactuator:
     return
+  # MJWarp 4.0 has neither orientation nor PID actuators, which would be of type SO3 or have several
+  # controls: put_model refuses them first
   kinds = dict(
     dyntype=(DynType, "USER"),
     gaintype=(GainType, "USER", "SO3"),

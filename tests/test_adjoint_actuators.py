@@ -34,7 +34,7 @@ def motor_states(m, count=3):
 @pytest.mark.parametrize("integrator", INTEGRATORS)
 def test_motors_have_the_gradient_of_differences(integrator):
   m = load_at(models.MOTORS, integrator)
-  case = Case(m, motor_states(m), wrt=(*PARAMETERS, "opt.timestep"))
+  case = Case(m, motor_states(m), outputs=("act_dot",), wrt=(*PARAMETERS, "opt.timestep"))
   case.adjoint.launch()
   # a zero among them means that a motor lacks a state
   case.check(SMOOTH, nonzero=("actuator_gainprm", "actuator_biasprm", "actuator_dynprm"))

@@ -22,7 +22,7 @@ from mjx_warp_ffi.mjx.warp import batching, fields, report
 from mjx_warp_ffi.mjx.warp.adjoint import inverse, limits, reactions, sensor_rules, supported
 from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import DISTANCES, FORCE, GEOMETRY
 from mjx_warp_ffi.mjx.warp.adjoint.settings import Settings
-from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, RATES, REPORTS, STATE, Scope, StepAdjoint
+from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, REPORTS, STATE, Scope, StepAdjoint
 from mjx_warp_ffi.mjx.warp.ffi import Inputs, digest
 from mjx_warp_ffi.mjx.warp.packing import Packing
 from mjx_warp_ffi.mjx.warp.reverse import reverse_once
@@ -35,7 +35,7 @@ Results = dict[str, jax.Array]
 
 _SOLVED = ("qfrc_constraint", *reactions.REPORTS)  # what only a solve gives
 _NEEDS_SOLVE = frozenset({"qacc", "qacc_smooth", FORCE, "sensordata", *_SOLVED})
-_FURTHER = (FORCE, "act_dot", inverse.NAME)
+_FURTHER = (FORCE, inverse.NAME)
 _ALTERNATIVE = "mjx.put_model(m, gradient='fd') differentiates everything by central differences"
 
 
@@ -177,8 +177,8 @@ def _rules(scope: Scope, smoothed: bool) -> tuple[str, ...]:
   if scope is Scope.INVERSE:
     return (inverse.NAME, *(n for n in REPORTS if n not in (*reactions.REPORTS, "sensordata")))
   if not scope.constrained:
-    return ("act_dot", *(n for n in REPORTS if n not in _SOLVED))
-  rules = (*(OUTPUTS if scope is Scope.STEP else RATES), *REPORTS, FORCE)
+    return tuple(n for n in REPORTS if n not in _SOLVED)
+  rules = (*OUTPUTS, *REPORTS, FORCE)
   # smoothed contacts are more than those of the step, and in another order
   return tuple(n for n in rules if n not in (*GEOMETRY, FORCE)) if smoothed else rules
 

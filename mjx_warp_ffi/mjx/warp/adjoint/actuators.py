@@ -295,13 +295,12 @@ def record(step, rates: Rates) -> None:
     **step.leaves("tendon_actfrcrange"),
   )
   saturated = force_limits.mask(step)
-  drives = make_drives(tape, count=m.nactuator, na=m.na)
   dim = (tape.nworld, m.nactuator)
   modes = dict(implicit=step.implicitfast, discrete=step.discrete)
   inputs = [actuators, step.inputs["act"], step.controls, rates]
-  kernel = drive_kernel(**modes, integrate=step.integrate)
-  tape.launch(kernel, dim, inputs=[*inputs, drives], outputs=[])
-  motors.record(step, inputs, drives=drives)
+  drives = _record_drives(step, inputs, integrate=step.integrate)
+  if step.integrate and m.na and "act_dot" in step.cotangents:
+    _record_drives(step, inputs, integrate=False)
   total = force_limits.record_totals(step, actuators, drives=drives)
   inputs = [actuators, drives, saturated, total]
   if step.discrete:
@@ -309,6 +308,16 @@ def record(step, rates: Rates) -> None:
   kernel = actuator_power_kernel(step.fields, **modes, reported=step.cot_force is not None)
   inputs = [actuators, drives, rates, saturated, total, step.metric.actuators]
   tape.power(kernel, dim, inputs=[*inputs, step.cot_force or saturated])
+
+
+def _record_drives(step, inputs: list, *, integrate: bool) -> Drives:
+  """Records what the drives give, and the cotangents of the next activations, or of their rates."""
+  tape, m = step.tape, step.m
+  drives = make_drives(tape, count=m.nactuator, na=m.na)
+  kernel = drive_kernel(implicit=step.implicitfast, discrete=step.discrete, integrate=integrate)
+  tape.launch(kernel, (tape.nworld, m.nactuator), inputs=[*inputs, drives], outputs=[])
+  motors.record(step, inputs, drives=drives, integrate=integrate)
   if m.na:
-    cotangent = step.cotangents["act" if step.integrate else "act_dot"]
+    cotangent = step.cotangents["act" if integrate else "act_dot"]
     tape.power(activation_power, (tape.nworld, m.na), inputs=[drives, cotangent])
+  return drives

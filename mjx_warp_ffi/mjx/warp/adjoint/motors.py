@@ -237,7 +237,7 @@ def _places(m, which: np.ndarray) -> dict[str, np.ndarray]:
   return dict(zip(names, np.where(has, adr, -1).T, strict=True))
 
 
-def record(step, inputs: list, *, drives: Drives) -> None:
+def record(step, inputs: list, *, drives: Drives, integrate: bool) -> None:
   """Records the motors of a `StageAdjoint`; inputs are those of `actuators.drive`."""
   m, tape = step.m, step.tape
   which = np.flatnonzero(m.actuator_gaintype.numpy() == int(GainType.DCMOTOR))
@@ -245,5 +245,5 @@ def record(step, inputs: list, *, drives: Drives) -> None:
     return
   arrays = {k: step.constant(x) for k, x in _places(m, which).items()}
   arrays["which"] = step.constant(which)
-  motors = tape.struct(Motors, integrate=step.integrate, **arrays)
+  motors = tape.struct(Motors, integrate=integrate, **arrays)
   tape.launch(motor, (tape.nworld, len(which)), inputs=[*inputs, motors, drives], outputs=[])

@@ -21,7 +21,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.stage import OUTPUTS, RATES, StageAdjoint
 
 # A step returns what its last stage found, but for what sensors make, which see the first alone.
 _OF_SENSORS = ("sensordata", "subtree_linvel", "subtree_angmom", "history")
-_REFUSED = ("energy", "cacc", "cfrc_int", "cfrc_ext", "contact")  # of either, by other settings
+# of either, by other settings, and a mean of the stages
+_REFUSED = ("energy", "cacc", "cfrc_int", "cfrc_ext", "contact", "act_dot")
 
 C = (0.0, 0.5, 0.5, 1.0)
 B = (1 / 6, 1 / 3, 1 / 3, 1 / 6)

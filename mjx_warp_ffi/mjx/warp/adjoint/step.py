@@ -11,7 +11,6 @@ from mjx_warp_ffi.mjx.warp.adjoint.needs import Scope as Scope
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import REPORTS as REPORTS
 from mjx_warp_ffi.mjx.warp.adjoint.settings import DEFAULT, Settings
 from mjx_warp_ffi.mjx.warp.adjoint.stage import OUTPUTS as OUTPUTS
-from mjx_warp_ffi.mjx.warp.adjoint.stage import RATES as RATES
 from mjx_warp_ffi.mjx.warp.adjoint.stage import STATE as STATE
 from mjx_warp_ffi.mjx.warp.adjoint.stage import StageAdjoint
 
@@ -31,7 +30,7 @@ class StepAdjoint:
       per row of the field: with one row, the sum over worlds. `supported.PARAMETERS` has them all.
     outputs: names of outputs besides those, of `REPORTS`, that have a cotangent too; or
       "contact_force". The cotangents of contacts are by contact of the pool.
-    scope: where in a step the outputs lie: those of `step`, `OUTPUTS`, or of `forward`, `RATES`.
+    scope: where in a step the outputs lie: those of `step`, `OUTPUTS`, or of `forward`.
     settings: the options.
 
   Attributes:

@@ -286,7 +286,7 @@ def check(
   scope: Scope = Scope.STEP,
 ) -> None:
   """Raises NotImplementedError if the model, a wanted parameter or an output has no rule."""
-  unknown = sorted(set(outputs) - set(REPORTS) - {FORCE, "act_dot", "qfrc_inverse"})
+  unknown = sorted(set(outputs) - set(REPORTS) - {FORCE, "qfrc_inverse"})
   if unknown:
     raise NotImplementedError(f"no gradient from {', '.join(unknown)}; have {', '.join(REPORTS)}")
   unknown = sorted(set(wrt) - PARAMETERS)

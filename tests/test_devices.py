@@ -45,6 +45,10 @@ def test_the_gradient_of_what_devices_share_is_the_sum_of_theirs():
   _finish(_start("program_shared_gradients.py"))
 
 
+def test_worlds_stay_on_their_devices_where_types_say_so():
+  _finish(_start("program_explicit.py"))
+
+
 def test_two_processes_form_one_program():
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))

@@ -130,7 +130,7 @@ def step_jvp(m: Model, d: Data, tangents: Mapping[str, Any]) -> tuple[Data, Data
   def at(scale: jax.Array) -> dict[str, jax.Array]:
     return results(*fd.displaced(m, inputs, amounts={n: scale * t for n, t in direction.items()}))
 
-  out = jax.vmap(at)(jnp.stack([h, -h, jnp.zeros_like(h)]))
+  out = jax.vmap(at)(jnp.array([1, -1, 0], h.dtype) * h)
   here = with_results(d, {n: x[2] for n, x in out.items()})
   slopes = {n: (x[0] - x[1]) / (2 * h) for n, x in out.items() if _is_float(x)}
   kept = {n: x for n, x in tangents.items() if hasattr(d, n) and n not in out}

@@ -14,6 +14,7 @@ from mjx_warp_ffi.mjx import io
 from mjx_warp_ffi.mjx.batch import where
 from mjx_warp_ffi.mjx.spec import Sizes, Spec
 from mjx_warp_ffi.mjx.types import Data, Model
+from mjx_warp_ffi.mjx.warp.batching import laid_as
 
 # The fields of Data that a keyframe holds, and their names in MjModel.
 _KEYS = {
@@ -69,11 +70,11 @@ def _reset(m: Model, d: Data, mask: jax.Array, keyframe: jax.Array | None) -> Da
 
 
 def _widen(x: jax.Array, like: jax.Array, batch: tuple[int, ...]) -> jax.Array:
-  """`x`, which may lack batch axes, in the shape of `like`."""
+  """`x`, which may lack batch axes, in the shape of `like`, and laid out as it is."""
   missing = like.ndim - x.ndim
   if 0 < missing < len(batch):  # the model has some of the axes: they are the leading ones
     x = x.reshape(x.shape[: len(batch) - missing] + (1,) * missing + like.shape[len(batch) :])
-  return jnp.broadcast_to(x, like.shape)
+  return laid_as(jnp.broadcast_to(x, like.shape), like)
 
 
 @functools.lru_cache(maxsize=16)

@@ -76,6 +76,7 @@ def get_state(m: Model, d: Data, spec: int) -> jax.Array:
   parts = [
     jnp.reshape(getattr(d, name), (*batch, size)).astype(jnp.float32)
     for name, size in _parts(m, spec)
+    if size  # JAX cannot reshape arrays without elements whose types say how they lie
   ]
   return jnp.concatenate(parts, axis=-1) if parts else jnp.zeros((*batch, 0), jnp.float32)
 
@@ -103,6 +104,8 @@ def set_state(m: Model, d: Data, state: jax.Array, spec: int) -> Data:
   values = {}
   ends = np.cumsum([size for _, size in parts])
   for (name, size), end in zip(parts, ends, strict=True):
+    if not size:
+      continue
     old = getattr(d, name)
     value = state[..., end - size : end].reshape(old.shape)
     values[name] = value != 0 if old.dtype == np.bool_ else value

@@ -75,14 +75,11 @@ class SdfContacts:
     searches.following = wp.zeros(d.naconmax, dtype=int, device=device)
     searches.start = wp.zeros(d.naconmax, dtype=int, device=device)
     searches.path = wp.zeros((steps + 1, d.naconmax), dtype=wp.vec3, device=device)
-    searches.weight = wp.zeros((steps, d.naconmax), dtype=wp.vec2, device=device)
+    searches.weight = wp.zeros((steps + 1, d.naconmax), dtype=wp.vec2, device=device)
     for name in (
       "geom_type",
       "geom_aabb",
       "geom_dataid",
-      "geom_plugin_index",
-      "plugin",
-      "plugin_attr",
       "mesh_octadr",
       "oct_child",
       "oct_aabb",

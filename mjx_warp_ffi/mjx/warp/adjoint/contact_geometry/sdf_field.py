@@ -9,9 +9,11 @@ the geom.
 import warp as wp
 from mujoco_warp import GeomType
 from mujoco_warp._src import collision_sdf
-from mujoco_warp._src.types import vec8, vec8i, vec_pluginattr
+from mujoco_warp._src.types import vec8, vec8i
 
-wp.set_module_options({"enable_backward": False})
+# Loops are kept, and MJWarp's fields of meshes and plugins left out: each place that takes a
+# distance or a slope holds the code of all shapes, for which compilers would need minutes.
+wp.set_module_options({"enable_backward": False, "max_unroll": 1})
 
 PLANE = wp.constant(int(GeomType.PLANE))
 _SPHERE = wp.constant(int(GeomType.SPHERE))
@@ -19,6 +21,7 @@ _CAPSULE = wp.constant(int(GeomType.CAPSULE))
 _ELLIPSOID = wp.constant(int(GeomType.ELLIPSOID))
 _CYLINDER = wp.constant(int(GeomType.CYLINDER))
 SDF = wp.constant(int(GeomType.SDF))
+_STEP = wp.constant(1.0e-4)  # of MJWarp's differences around an octree
 
 
 @wp.struct
@@ -28,9 +31,6 @@ class Fields:
   geom_type: wp.array[int]
   geom_aabb: wp.array3d[wp.vec3]
   geom_dataid: wp.array2d[int]
-  geom_plugin_index: wp.array[int]
-  plugin: wp.array[int]
-  plugin_attr: wp.array[vec_pluginattr]
   mesh_octadr: wp.array[int]
   oct_child: wp.array[vec8i]
   oct_aabb: wp.array2d[wp.vec3]
@@ -43,10 +43,7 @@ class Shape:
 
   kind: int
   size: wp.vec3
-  attr: vec_pluginattr
-  plugin: int
   volume: collision_sdf.VolumeData
-  mesh: collision_sdf.MeshData
 
 
 @wp.func
@@ -55,35 +52,81 @@ def make_shape(fields: Fields, g: int, world: int, size: wp.vec3) -> Shape:
   shape = Shape()
   shape.kind = fields.geom_type[g]
   shape.size = size
-  attr, plugin, volume, mesh = collision_sdf.get_sdf_params(
-    fields.oct_child,
-    fields.oct_aabb,
-    fields.oct_coeff,
-    fields.mesh_octadr,
-    fields.plugin,
-    fields.plugin_attr,
-    shape.kind,
-    size,
-    fields.geom_plugin_index[g],
-    fields.geom_dataid[world % fields.geom_dataid.shape[0], g],
-  )
-  shape.attr = attr
-  shape.plugin = plugin
-  shape.volume = volume
-  shape.mesh = mesh
+  if shape.kind == SDF:
+    root = fields.mesh_octadr[fields.geom_dataid[world % fields.geom_dataid.shape[0], g]]
+    shape.volume.center = fields.oct_aabb[root, 0]
+    shape.volume.half_size = fields.oct_aabb[root, 1]
+    shape.volume.oct_aabb = fields.oct_aabb
+    shape.volume.oct_child = fields.oct_child
+    shape.volume.oct_coeff = fields.oct_coeff
+    shape.volume.root = root
   return shape
 
 
 @wp.func
 def value(s: Shape, p: wp.vec3) -> float:
   """MJWarp's distance."""
-  return collision_sdf.sdf(s.kind, p, s.attr, s.plugin, s.volume, s.mesh)
+  if s.kind == SDF:
+    return collision_sdf.sample_volume_sdf(p, s.volume)
+  if s.kind == PLANE:
+    return p[2]
+  if s.kind == _SPHERE:
+    return collision_sdf.sphere(p, s.size)
+  if s.kind == _CAPSULE:
+    return collision_sdf.capsule(p, s.size)
+  if s.kind == _ELLIPSOID:
+    return collision_sdf.ellipsoid(p, s.size)
+  if s.kind == _CYLINDER:
+    return collision_sdf.cylinder(p, s.size)
+  return collision_sdf.box(p, s.size)
+
+
+@wp.func
+def _cell_slope(volume: collision_sdf.VolumeData, p: wp.vec3) -> wp.vec3:
+  """The slope of an octree in the cell at p."""
+  node, by = collision_sdf.find_oct(volume.oct_child, volume.oct_aabb, p, True, volume.root)
+  if node < 0:
+    return wp.vec3(0.0)
+  coeff = volume.oct_coeff[node]
+  return wp.vec3(wp.dot(by[0], coeff), wp.dot(by[1], coeff), wp.dot(by[2], coeff))
+
+
+@wp.func
+def _octree_slope(volume: collision_sdf.VolumeData, p: wp.vec3) -> wp.vec3:
+  """MJWarp's slope of an octree: around it differences, along one axis after the other."""
+  away, inside = collision_sdf.box_project(volume.center, volume.half_size, p)
+  if away <= 0.0:
+    return _cell_slope(volume, inside)
+  found = wp.vec3(0.0)
+  base = wp.float32(0.0)
+  for j in range(4):
+    moved = wp.vec3(p[0], p[1], p[2])
+    if j > 0:
+      moved[j - 1] = moved[j - 1] + _STEP
+    there = collision_sdf.sample_volume_sdf(moved, volume)
+    if j == 0:
+      base = there
+    else:
+      found[j - 1] = (there - base) / _STEP
+  return found
 
 
 @wp.func
 def slope(s: Shape, p: wp.vec3) -> wp.vec3:
   """MJWarp's slope of the distance."""
-  return collision_sdf.sdf_grad(s.kind, p, s.attr, s.plugin, s.volume, s.mesh)
+  if s.kind == SDF:
+    return _octree_slope(s.volume, p)
+  if s.kind == PLANE:
+    return wp.vec3(0.0, 0.0, 1.0)
+  if s.kind == _SPHERE:
+    return collision_sdf.grad_sphere(p)
+  if s.kind == _CAPSULE:
+    return collision_sdf.grad_capsule(p, s.size)
+  if s.kind == _ELLIPSOID:
+    return collision_sdf.grad_ellipsoid(p, s.size)
+  if s.kind == _CYLINDER:
+    return collision_sdf.grad_cylinder(p, s.size)
+  return collision_sdf.grad_box(p, s.size)
 
 
 @wp.func
@@ -201,7 +244,7 @@ def volume_bend(volume: collision_sdf.VolumeData, p: wp.vec3) -> wp.mat33:
 def volume_slope(volume: collision_sdf.VolumeData, p: wp.vec3) -> wp.vec3:
   """The derivative of the value of an octree."""
   away, inside = collision_sdf.box_project(volume.center, volume.half_size, p)
-  found = collision_sdf.sample_volume_grad(inside, volume)
+  found = _cell_slope(volume, inside)
   if away > 0.0:
     r = p - volume.center
     out = wp.max(wp.abs(r) - volume.half_size, wp.vec3(0.0))

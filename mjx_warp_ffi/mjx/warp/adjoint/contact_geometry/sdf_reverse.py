@@ -15,7 +15,6 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.sdf_field import (
   primitive,
   primitive_along,
   slope,
-  value,
   volume_bend,
   volume_slope,
 )
@@ -29,7 +28,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.sdf_search import (
 )
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import Pool
 
-wp.set_module_options({"enable_backward": False})
+wp.set_module_options({"enable_backward": False, "max_unroll": 1})
 
 
 @wp.struct
@@ -67,68 +66,40 @@ def _frame_along(n: wp.vec3, u: wp.mat33) -> wp.vec3:
   return wp.vec3(wp.ddot(make_frame(n), u), 0.0, 0.0)
 
 
+@wp.struct
+class Push:
+  """Gradients of the fields at a point: of the two slopes, and of the two distances."""
+
+  first: wp.vec3
+  second: wp.vec3
+  dist: wp.vec2
+
+
 @wp.func
-def _through_point(pull: Pull, duo: Duo, x: wp.vec3, by_point: wp.vec3, by_size: wp.vec3) -> Pull:
-  """Adds what comes from a point in the frame of the first geom, and from its size."""
+def _fields_back(pull: Pull, push: Push, duo: Duo, x: wp.vec3) -> Pull:
+  """Adds what the fields pull at a point, in the frame of the second geom."""
+  p = duo.rel_mat * x + duo.rel_pos
+  by_point = wp.vec3(0.0)
+  by_size = wp.vec3(0.0)
+  if duo.a.kind == SDF:
+    by_point = volume_bend(duo.a.volume, p) @ push.first
+    by_point += volume_slope(duo.a.volume, p) * push.dist[0]
+  elif duo.a.kind == PLANE:
+    by_point = wp.vec3(0.0, 0.0, push.dist[0])
+  else:  # no product with zero: a derivative may be infinite where it does not count
+    if wp.length_sq(push.first) > 0.0:
+      _k, by_point, by_size, _s = wp.grad(primitive_along)(duo.a.kind, p, duo.a.size, push.first)
+    if push.dist[0] != 0.0:
+      _m, more_point, more_size = wp.grad(primitive)(duo.a.kind, p, duo.a.size)
+      by_point += more_point * push.dist[0]
+      by_size += more_size * push.dist[0]
   out = pull
   out.pos = pull.pos + by_point
   out.rot = pull.rot + wp.outer(by_point, x)
-  out.x = pull.x + wp.transpose(duo.params.rel_mat) @ by_point
   out.size = pull.size + by_size
-  return out
-
-
-@wp.func
-def _contact_back(duo: Duo, x: wp.vec3, dist: float, normal: wp.vec3) -> Pull:
-  """What the distance and the normal, in the frame of the second geom, pull at the last point."""
-  rel = duo.params.rel_mat
-  p = rel * x + duo.params.rel_pos
-  d_rot, d_first, d_second, _n = wp.grad(_normal_along)(
-    rel, slope(duo.a, p), slope(duo.b, x), normal
-  )
-  pull = Pull()
-  pull.rot = d_rot
-  pull.x = volume_bend(duo.b.volume, x) @ d_second
-  by_point = wp.vec3(0.0)
-  by_size = wp.vec3(0.0)
-  from_first = value(duo.a, p) > value(duo.b, x)
-  if duo.a.kind == SDF:
-    by_point = volume_bend(duo.a.volume, p) @ d_first
-    if from_first:
-      by_point = by_point + volume_slope(duo.a.volume, p) * dist
-  elif duo.a.kind == PLANE:
-    if from_first:
-      by_point = wp.vec3(0.0, 0.0, dist)
-  else:
-    _k, by_point, by_size, _s = wp.grad(primitive_along)(duo.a.kind, p, duo.a.size, d_first)
-    if from_first:
-      _m, more_point, more_size = wp.grad(primitive)(duo.a.kind, p, duo.a.size)
-      by_point = by_point + more_point * dist
-      by_size = by_size + more_size * dist
-  if not from_first:
-    pull.x = pull.x + volume_slope(duo.b.volume, x) * dist
-  return _through_point(pull, duo, x, by_point, by_size)
-
-
-@wp.func
-def _step_back(pull: Pull, duo: Duo, x: wp.vec3, weight: wp.vec2) -> Pull:
-  """One step of the search backwards, from the point `x` before it."""
-  out = pull
-  rel = duo.params.rel_mat
-  u = pull.x
-  if weight[0] != 0.0:
-    p = rel * x + duo.params.rel_pos
-    along = rel @ u * (-weight[0])
-    by_point = wp.vec3(0.0)
-    by_size = wp.vec3(0.0)
-    if duo.a.kind == SDF:
-      by_point = volume_bend(duo.a.volume, p) @ along
-    elif duo.a.kind != PLANE:
-      _k, by_point, by_size, _s = wp.grad(primitive_along)(duo.a.kind, p, duo.a.size, along)
-    out = _through_point(out, duo, x, by_point, by_size)
-    out.rot = out.rot - wp.outer(slope(duo.a, p), u) * weight[0]
-  if weight[1] != 0.0:
-    out.x = out.x - volume_bend(duo.b.volume, x) @ u * weight[1]
+  out.x = pull.x + wp.transpose(duo.rel_mat) @ by_point
+  out.x += volume_bend(duo.b.volume, x) @ push.second
+  out.x += volume_slope(duo.b.volume, x) * push.dist[1]
   return out
 
 
@@ -137,8 +108,8 @@ def _start_back(pull: Pull, fields: Fields, duo: Duo, g: wp.vec2i, world: int, k
   """The start backwards: a point of the boxes' overlap, seen from the second geom."""
   out = pull
   inside = start_in_first(fields, duo, g, world, k)
-  out.rot = out.rot + wp.outer(inside - duo.params.rel_pos, pull.x)
-  by_start = duo.params.rel_mat @ pull.x
+  out.rot = out.rot + wp.outer(inside - duo.rel_pos, pull.x)
+  by_start = duo.rel_mat @ pull.x
   out.pos = out.pos - by_start
   for axis in range(3):
     h = share(k, axis)
@@ -158,6 +129,36 @@ def _is_zero(seeds: Seeds) -> bool:
   """Whether nothing depends on a contact."""
   most = wp.abs(seeds.dist) + wp.length(seeds.pos) + wp.ddot(seeds.frame, seeds.frame)
   return most == 0.0
+
+
+@wp.func
+def _search_back(
+  searches: Searches, duo: Duo, i: int, dist: float, normal: wp.vec3, pos: wp.vec3
+) -> Pull:
+  """From contact i to the start of its search, in the frame of the second geom."""
+  pull = Pull()
+  for j in range(searches.iterations + 2):  # the contact, then the steps that led to it
+    at = searches.iterations + 1 - j
+    here = searches.path[at, i]
+    weight = searches.weight[at, i]
+    first = slope(duo.a, duo.rel_mat * here + duo.rel_pos)
+    push = Push()
+    if j == 0:
+      by_rot, to_slope, to_other, _n = wp.grad(_normal_along)(
+        duo.rel_mat, first, slope(duo.b, here), normal
+      )
+      pull.rot = by_rot
+      push.first = to_slope
+      push.second = to_other
+      pull.x = pos
+      push.dist = weight * dist
+    else:
+      if weight[0] != 0.0:
+        pull.rot = pull.rot - wp.outer(first, pull.x) * weight[0]
+        push.first = duo.rel_mat @ pull.x * (-weight[0])
+      push.second = pull.x * (-weight[1])
+    pull = _fields_back(pull, push, duo, here)
+  return pull
 
 
 @wp.kernel
@@ -202,19 +203,15 @@ def searches_backward(
   by_normal = by_frame - seeds.pos * (0.5 * pool.dist[i])
   to_second = wp.transpose(duo.rot)
   by_dist = seeds.dist - 0.5 * wp.dot(seeds.pos, n)
-  pull = _contact_back(duo, x, by_dist, to_second @ by_normal)
-  pull.x = pull.x + to_second @ seeds.pos
-  for j in range(steps):
-    before = steps - 1 - j
-    pull = _step_back(pull, duo, searches.path[before, i], searches.weight[before, i])
+  pull = _search_back(searches, duo, i, by_dist, to_second @ by_normal, to_second @ seeds.pos)
   pull = _start_back(pull, fields, duo, g, world, searches.start[i])
-  first = geom_xmat[world, g[0]]
+  first_mat = geom_xmat[world, g[0]]
   apart = duo.pos - geom_xpos[world, g[0]]
-  by_pos = first @ pull.pos
+  by_pos = first_mat @ pull.pos
   wp.atomic_add(grad_geom_xpos, world, g[0], -by_pos)
   wp.atomic_add(grad_geom_xpos, world, g[1], by_pos + seeds.pos)
   by_first = duo.rot @ wp.transpose(pull.rot) + wp.outer(apart, pull.pos)
-  by_second = first @ pull.rot + wp.outer(seeds.pos, x) + wp.outer(by_normal, to_second @ n)
+  by_second = first_mat @ pull.rot + wp.outer(seeds.pos, x) + wp.outer(by_normal, to_second @ n)
   wp.atomic_add(grad_geom_xmat, world, g[0], by_first)
   wp.atomic_add(grad_geom_xmat, world, g[1], by_second)
   if grad_geom_size.shape[0] > 0:

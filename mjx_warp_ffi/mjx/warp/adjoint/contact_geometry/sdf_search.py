@@ -4,8 +4,9 @@ From points spread over the boxes' overlap MJWarp goes downhill: `sdf_iterations
 function of the two distances, one step on their maximum. Each step is x - w1 s1 - w2 s2, where s1
 and s2 are the slopes of the two fields and the weights w hold the length that a line search chose
 from powers of two. Where the last point is there is a contact. `path` and `weight` keep the points
-and the weights of the search that found a contact. Which start that was is found by trying all of
-the pair's, since the pool does not say.
+and the weights of the search that found a contact; the last weight says which of the two distances
+the contact has. Which start that was is found by trying all of the pair's, since the pool does not
+say.
 """
 
 import warp as wp
@@ -22,10 +23,15 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.sdf_field import (
 )
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import Contact, Pool, make_contact
 
-wp.set_module_options({"enable_backward": False})
+wp.set_module_options({"enable_backward": False, "max_unroll": 1})
 
 SAME = wp.constant(1.0e-4)  # mismatch of two contacts, relative to the SDF's size, that are one
 NONE = wp.constant(-1)
+# MJWarp's: the square of a slope at which a step ends, the length at which a line search does, and
+# how much of what the slope promises is enough.
+_FLAT = wp.constant(1.0e-12)
+_SHORTEST = wp.constant(1.0e-4)
+_ENOUGH = wp.constant(0.1)
 
 
 @wp.struct
@@ -52,17 +58,22 @@ class Duo:
 
   a: Shape
   b: Shape
-  params: collision_sdf.OptimizationParams
+  rel_pos: wp.vec3
+  rel_mat: wp.mat33
   pos: wp.vec3
   rot: wp.mat33
 
 
 @wp.struct
 class Point:
-  """A point of a search, in the frame of the second geom, and the distance there."""
+  """A point of a search, in the frame of the second geom, and the distance there.
+
+  `weight` is how much of the two slopes the step to it took away.
+  """
 
   x: wp.vec3
   dist: float
+  weight: wp.vec2
 
 
 @wp.func
@@ -80,10 +91,8 @@ def make_duo(
   duo.a = make_shape(fields, g[0], world, geom_size[row, g[0]])
   duo.b = make_shape(fields, g[1], world, geom_size[row, g[1]])
   to_first = wp.transpose(geom_xmat[world, g[0]])
-  duo.params.rel_mat = to_first * geom_xmat[world, g[1]]
-  duo.params.rel_pos = to_first * (geom_xpos[world, g[1]] - geom_xpos[world, g[0]])
-  duo.params.attr1 = duo.a.attr
-  duo.params.attr2 = duo.b.attr
+  duo.rel_mat = to_first * geom_xmat[world, g[1]]
+  duo.rel_pos = to_first * (geom_xpos[world, g[1]] - geom_xpos[world, g[0]])
   duo.pos = geom_xpos[world, g[1]]
   duo.rot = geom_xmat[world, g[1]]
   return duo
@@ -94,7 +103,7 @@ def corner(duo: Duo, center: wp.vec3, half: wp.vec3, axis: int, side: float) -> 
   """The corner of the second geom's box that is furthest along an axis of the first, or least."""
   out = center
   for j in range(3):
-    if duo.params.rel_mat[axis, j] < 0.0:
+    if duo.rel_mat[axis, j] < 0.0:
       out[j] = center[j] - side * half[j]
     else:
       out[j] = center[j] + side * half[j]
@@ -112,7 +121,7 @@ def bound(fields: Fields, duo: Duo, g: wp.vec2i, world: int, axis: int, side: fl
   own = fields.geom_aabb[row, g[0], 0][axis] + side * fields.geom_aabb[row, g[0], 1][axis]
   half = fields.geom_aabb[row, g[1], 1]
   c = corner(duo, fields.geom_aabb[row, g[1], 0], half, axis, side)
-  other = wp.dot(duo.params.rel_mat[axis], c) + duo.params.rel_pos[axis]
+  other = wp.dot(duo.rel_mat[axis], c) + duo.rel_pos[axis]
   if side * other < side * own:
     return wp.vec4(c[0], c[1], c[2], 1.0)
   return wp.vec4(0.0)
@@ -136,8 +145,8 @@ def start_in_first(fields: Fields, duo: Duo, g: wp.vec2i, world: int, k: int) ->
   box = collision_sdf.transform_aabb(
     fields.geom_aabb[row, g[1], 0],
     fields.geom_aabb[row, g[1], 1],
-    duo.params.rel_pos,
-    duo.params.rel_mat,
+    duo.rel_pos,
+    duo.rel_mat,
   )
   center = fields.geom_aabb[row, g[0], 0]
   half = fields.geom_aabb[row, g[0], 1]
@@ -148,52 +157,57 @@ def start_in_first(fields: Fields, duo: Duo, g: wp.vec2i, world: int, k: int) ->
 
 
 @wp.func
-def advance(duo: Duo, x: wp.vec3, last: bool, longest: float) -> Point:
-  """One step of the search."""
-  dist, found = collision_sdf.gradient_step(
-    duo.a.kind,
-    x,
-    duo.params,
-    duo.a.plugin,
-    duo.b.plugin,
-    1,
-    last,
-    longest,
-    duo.a.volume,
-    duo.b.volume,
-    duo.a.mesh,
-    duo.b.mesh,
-  )
-  point = Point()
-  point.x = found
-  point.dist = dist
-  return point
+def _joined(a: float, b: float, last: bool) -> float:
+  """The function of the two distances that a step goes down."""
+  if last:
+    return wp.max(a, b)
+  return a + b + wp.abs(wp.max(a, b))
 
 
 @wp.func
-def weights(duo: Duo, x: wp.vec3, after: wp.vec3, last: bool) -> wp.vec2:
-  """How much of the slopes of the two fields a step took away."""
-  p = duo.params.rel_mat * x + duo.params.rel_pos
+def advance(duo: Duo, x: wp.vec3, last: bool, longest: float) -> Point:
+  """One step of the search, and in it the line search, which halves until it goes down enough."""
+  p = duo.rel_mat * x + duo.rel_pos
   a = value(duo.a, p)
   b = value(duo.b, x)
-  w = wp.vec2(0.0, 1.0)
+  first = wp.transpose(duo.rel_mat) * slope(duo.a, p)
+  second = slope(duo.b, x)
+  weight = wp.vec2(0.0, 1.0)
+  way = second
   if a > b:
-    w = wp.vec2(1.0, 0.0)
-  if not last:
-    w = w * wp.sign(wp.max(a, b)) + wp.vec2(1.0, 1.0)
-  way = wp.transpose(duo.params.rel_mat) * slope(duo.a, p) * w[0] + slope(duo.b, x) * w[1]
-  size = wp.length(way)
-  moved = wp.length(after - x)
-  if moved == 0.0 or size == 0.0:
-    return wp.vec2(0.0, 0.0)
-  return w * wp.pow(2.0, wp.round(wp.log2(moved / size)))
+    weight = wp.vec2(1.0, 0.0)
+    way = first
+  if not last:  # summed in MJWarp's order: the last bit decides where a search turns
+    sign = wp.sign(wp.max(a, b))
+    way = second + first + way * sign
+    weight = weight * sign + wp.vec2(1.0, 1.0)
+  point = Point()
+  point.x = x
+  point.dist = _joined(a, b, last)
+  steep = wp.dot(way, way)
+  if steep < _FLAT:
+    return point
+  length = wp.float32(longest)
+  found = wp.vec3(0.0)
+  dist = wp.float32(0.0)
+  searching = wp.bool(True)
+  while searching:
+    length *= 0.5
+    found = x - way * length
+    dist = _joined(value(duo.a, duo.rel_mat * found + duo.rel_pos), value(duo.b, found), last)
+    searching = length > _SHORTEST and dist - point.dist > -_ENOUGH * length * steep
+  if dist <= point.dist:
+    point.x = found
+    point.dist = dist
+    point.weight = weight * length
+  return point
 
 
 @wp.func
 def contact_at(duo: Duo, point: Point) -> Contact:
   """The contact at the end of a search."""
-  p = duo.params.rel_mat * point.x + duo.params.rel_pos
-  first = wp.normalize(wp.transpose(duo.params.rel_mat) * slope(duo.a, p))
+  p = duo.rel_mat * point.x + duo.rel_pos
+  first = wp.normalize(wp.transpose(duo.rel_mat) * slope(duo.a, p))
   n = duo.rot * wp.normalize(first - wp.normalize(slope(duo.b, point.x)))
   pos = duo.rot * point.x + duo.pos
   return make_contact(point.dist, pos - n * point.dist / 2.0, make_frame(n))
@@ -254,9 +268,8 @@ def find_starts(
   outside = geom_xmat[world, g[0]] * inside + geom_xpos[world, g[0]]
   point = Point()
   point.x = to_second * (outside - duo.pos)
-  for _ in range(searches.iterations):
-    point = advance(duo, point.x, False, searches.longest)
-  point = advance(duo, point.x, True, searches.longest)
+  for j in range(searches.iterations + 1):
+    point = advance(duo, point.x, j == searches.iterations, searches.longest)
   contact = contact_at(duo, point)
   length = wp.max(fields.geom_aabb[world % fields.geom_aabb.shape[0], g[1], 1])
   while not _claim(pool, searches, first, k, contact, length):
@@ -297,8 +310,11 @@ def trace_searches(
   x = wp.transpose(duo.rot) * (outside - duo.pos)
   searches.path[0, i] = x
   for j in range(searches.iterations + 1):
-    last = j == searches.iterations
-    after = advance(duo, x, last, searches.longest).x
-    searches.weight[j, i] = weights(duo, x, after, last)
-    searches.path[j + 1, i] = after
-    x = after
+    point = advance(duo, x, j == searches.iterations, searches.longest)
+    x = point.x
+    searches.path[j + 1, i] = x
+    searches.weight[j, i] = point.weight
+  larger = wp.vec2(0.0, 1.0)
+  if value(duo.a, duo.rel_mat * x + duo.rel_pos) > value(duo.b, x):
+    larger = wp.vec2(1.0, 0.0)
+  searches.weight[searches.iterations + 1, i] = larger

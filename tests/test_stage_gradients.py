@@ -232,7 +232,7 @@ def test_the_gradient_of_poses_solves_nothing():
   adjoint = StepAdjoint(mj_model, model, **options).stage
   levels = len(adjoint.sweep.topology.levels)
   assert adjoint.tape.count == levels + 2  # the sweep, and a kernel for bodies and one for sites
-  assert not adjoint.newton.rows and adjoint.geometry is None
+  assert not adjoint.evaluation.newton.rows and adjoint.geometry is None
 
 
 def test_the_discrete_step_changes_no_force_but_the_acceleration_which_is_refused():

@@ -211,7 +211,7 @@ class Recorded:
     tape.launch(geom_pose, dim, inputs=inputs, outputs=[xpos, xmat], forward=False)
     self.arrays = [tape.twin(x) for x in (geometry.dist, geometry.pos, geometry.frame)]
     dist, pos, frame = self.arrays
-    size = step.inputs.get("geom_size")
+    size, soft = step.inputs.get("geom_size"), step.evaluation.soft
 
     def backward():
       geometry.backward(
@@ -238,8 +238,8 @@ class Recorded:
       pos=pos,
       frame=frame,
       geom_bodyid=m.geom_bodyid,
-      width=step.soft.width if step.soft else 0.0,
-      looseness=step.soft.looseness if step.soft else 1.0,
+      width=soft.width if soft else 0.0,
+      looseness=soft.looseness if soft else 1.0,
       **{f: getattr(contact, f) for f in ("type", "geom", "dim")},
       **made,
       **self.sums,
@@ -249,7 +249,7 @@ class Recorded:
   def record_power(self, step, rows: Rows, *, virtual: wp.array | None = None) -> None:
     """Records the power on field 0, or on virtual velocities of the contacts."""
     given = virtual is not None
-    elliptic, soft = step.m.opt.cone == ConeType.ELLIPTIC, step.soft is not None
+    elliptic, soft = step.m.opt.cone == ConeType.ELLIPTIC, step.evaluation.soft is not None
     kernel = contact_kernel(elliptic, step.fields.a, given=given, soft=soft)
     none = wp.zeros(1, dtype=wp.spatial_vector) if virtual is None else virtual
     inputs = [rows, self.struct, step.sweep.tree, step.sweep.nodes, none]

@@ -73,7 +73,7 @@ def _collect(
 def record(step) -> tuple[wp.array | None, wp.array | None]:
   """Cotangents of `actuator_force` and `qfrc_actuator` of a `StageAdjoint`, with the sensors'."""
   given = [step.cotangents.get(name) for name in ("actuator_force", "qfrc_actuator")]
-  if not step.senses_forces:
+  if not step.needs.senses_forces:
     return given[0], given[1]
   m, d = step.m, step.d
   s = ForceSensors()

@@ -67,7 +67,7 @@ def record(step, actuator: wp.array | None) -> None:
   zero = wp.zeros(vector, dtype=float)
   cotangents = [step.cotangents.get(name, zero) for name in FORCES]
   cotangents[FORCES.index("qfrc_actuator")] = zero if actuator is None else actuator
-  if not step.newton.rows or step.needs.inverts:
+  if not step.evaluation.newton.rows or step.needs.inverts:
     cotangents[-1] = zero  # there is no such force, or it is that of the rows, see `inverse`
   slices, fields = step.sweep.slices, step.fields
   if step.needs.smooth:

@@ -183,13 +183,13 @@ def impratio_gradient(invsqrt: wp.array[float], grad: wp.array[float]):
   grad[i] = -0.5 * invsqrt[i] * invsqrt[i] * invsqrt[i] * grad[i]
 
 
-def make_integration(step, next_qacc: wp.array) -> Integration:
-  """What the integration of a `StageAdjoint` reads; `next_qacc` is what a second solve gives."""
+def make_integration(step, qacc: wp.array) -> Integration:
+  """What the integration of a `StageAdjoint` reads; `qacc` is the acceleration it integrates."""
   m, d, s = step.m, step.d, Integration()
   s.timestep = m.opt.timestep
   s.jnt_type, s.jnt_qposadr, s.jnt_dofadr = m.jnt_type, m.jnt_qposadr, m.jnt_dofadr
   s.qpos, s.qvel = d.qpos, d.qvel
-  s.qacc = next_qacc if step.implicit else d.qacc
+  s.qacc = qacc
   s.cot_qpos, s.cot_qvel = step.cotangents["qpos"], step.cotangents["qvel"]
   return s
 

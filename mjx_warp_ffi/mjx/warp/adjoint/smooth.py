@@ -319,7 +319,7 @@ def record(step) -> None:
     inputs = [step.sweep.tree, step.sweep.nodes, inertia, step.leaf("opt.timestep")]
     tape.power(bias_kernel(step.fields), (tape.nworld, m.nbody - 1), inputs=inputs)
   elif (step.implicitfast or step.discrete) and m.body_freeadr.size:
-    decoupled = step.newton.decoupled.qacc if step.discrete else step.d.qacc
+    decoupled = step.evaluation.newton.decoupled.qacc if step.discrete else step.d.qacc
     inputs = [step.sweep.tree, step.sweep.nodes, inertia, step.leaf("opt.timestep"), decoupled]
     kernel = gyroscopic_kernel(step.fields, discrete=step.discrete)
     tape.power(kernel, (tape.nworld, m.nbody), inputs=inputs)

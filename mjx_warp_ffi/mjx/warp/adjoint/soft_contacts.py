@@ -189,13 +189,13 @@ class SoftContacts:
     solver.solve(m, self._d)
 
 
-def make(step) -> SoftContacts | None:
+def make(step, smoothing: ContactSmoothing | None) -> SoftContacts | None:
   """The smoothed contacts of a `StageAdjoint`, None if it has none or shall not smooth them.
 
   Raises:
     NotImplementedError: for what has no rule with them.
   """
-  if not (step.smoothing and step.has_rows and step.geometry):
+  if not (smoothing and step.has_rows and step.geometry):
     return None
   supported.refuse(_refused(step.m, step.outputs))
-  return SoftContacts(step.m, step.d, smoothing=step.smoothing)
+  return SoftContacts(step.m, step.d, smoothing=smoothing)

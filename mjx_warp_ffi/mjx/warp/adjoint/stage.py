@@ -11,8 +11,6 @@ import mujoco
 import mujoco_warp as mjw
 import numpy as np
 import warp as wp
-from mujoco_warp._src import constraint
-from mujoco_warp._src import support as mjw_support
 from mujoco_warp._src.types import DisableBit
 
 from mjx_warp_ffi.mjx.warp.adjoint import (
@@ -43,7 +41,6 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   sensor_rules,
   sensors,
   smooth,
-  soft_contacts,
   solve,
   springs,
   supported,
@@ -51,6 +48,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   transmissions,
   welds,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.evaluation import Evaluation
 from mjx_warp_ffi.mjx.warp.adjoint.needs import Needs, Scope, needs_of
 from mjx_warp_ffi.mjx.warp.adjoint.settings import DEFAULT, Settings
 from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape
@@ -104,21 +102,18 @@ class StageAdjoint:
     self.mjm, self.m, self.d, self.wrt = mjm, m, d, wrt
     self.integrate, self.outputs = scope is Scope.STEP, outputs
     self.writes = scope in (Scope.STAGE, Scope.STEP)  # controls and measurements into the history
-    self.smoothing, self._polish = settings.smoothing, settings.polish
     with wp.ScopedDevice(device):
       self.tape = Tape(d.nworld, device, world_fastest=fastest)
-      self._allocate(scope)
+      self._allocate(scope, settings)
       self._record()
       self.tape.finish()
     self.gradients = {
       name: wp.zeros_like(x) if x.grad is None else x.grad for name, x in self.inputs.items()
     }
     if self.needs.inverts:
-      self.gradients["qacc"] = self._extra
-    if self.integrate:
-      self._integration = integrate.make_integration(self, self._next_qacc)
+      self.gradients["qacc"] = self._of_acceleration
 
-  def _allocate(self, scope: Scope) -> None:
+  def _allocate(self, scope: Scope, settings: Settings) -> None:
     m, d = self.m, self.d
     names = OUTPUTS if self.integrate else RATES
     names = dict.fromkeys((*names, *self.outputs))
@@ -142,38 +137,21 @@ class StageAdjoint:
       smooth=self.needs.smooth,
       passive=tuple(x for name, x in forces.PASSIVE.items() if name in self.outputs),
     )
-    self._needs_forces = self._polish or self.implicitfast or self.has_welds or masked
-    self._needs_forces |= self.discrete
-    self._needs_forces |= self.senses_forces or bool(self.after_recompute) or self.needs.smooth
-    solved = self.soft.m if self.soft else m
-    rows = self.has_rows or self.discrete
-    self.newton = solve.Newton(solved, d, rows=rows, polish=self._polish)
-    self.implicit = solve.Implicit(m, d) if second else None
+    self.evaluation = Evaluation(self, settings=settings, masked=masked)
     self.inputs = {name: self.tape.twin(getattr(d, name)) for name in STATE}
     for name in self.wrt:
       self.inputs[name] = self.tape.twin(supported.parameter(m, name))
-    vector = (d.nworld, m.nv)
-    self._ma, self._next_qacc, self._g, self._extra = (
-      wp.zeros(vector, dtype=float) for _ in range(4)
-    )
+    self._of_acceleration = wp.zeros((d.nworld, m.nv), dtype=float)
 
   def _read_needs(self, needs: Needs) -> None:
     """What the outputs depend on decides which parts there are."""
     exist = needs.contacts or needs.constrained
     self.geometry = supported.contact_geometry(self.mjm, self.m, d=self.d) if exist else None
     self.needs = needs = dataclasses.replace(needs, touched=bool(needs.touched and self.geometry))
-    self.senses_forces, m = needs.senses_forces, self.m
-    self.has_rows = needs.constrained
+    self.has_rows, m = needs.constrained, self.m
     self.has_welds = self.has_rows and m.eq_connect_adr.size + m.eq_wld_adr.size > 0
     sensed = "sensordata" in self.cotangents
     self.weights = sensor_rules.weights(self) if sensed else wp.zeros((1, 1), dtype=float)
-    if self._polish is None:
-      # a row's force has the error of the acceleration times the stiffness of the row
-      self._polish = solve.may_be_off(m) or needs.row_forces
-    self._refines = self.geometry is not None and self.geometry.refines
-    self.soft = soft_contacts.make(self)
-    refined = self.has_rows and self._refines
-    self._polish = needs.solves and (self._polish or refined or self.soft is not None)
 
   def constant(self, x: np.ndarray) -> wp.array:
     """An array of the topology, int or float."""
@@ -302,13 +280,13 @@ class StageAdjoint:
     """Computes `gradients` from `cotangents` and the inputs in the workspace."""
     with wp.ScopedDevice(self.d.qpos.device):
       self.tape.clear()
-      self._recompute()
+      self.evaluation.recompute()
       for launch in self.after_recompute:
         launch()
       if self.needs.solves:
         if self.needs.early:
           self._differentiate_early()
-        self._solve()
+        self.evaluation.solve(self._of_acceleration if self.needs.early else None)
       for launch in self.before_sweep:
         launch()
       self.tape.forward()
@@ -329,71 +307,8 @@ class StageAdjoint:
 
   def _add_acceleration_gradients(self) -> None:
     """The gradient of the acceleration: as that of the nodes, and as that of the rows."""
-    wp.copy(self._extra, self._qacc.grad)
-    if self.sweep.coords.grad is not None:
-      inputs = [self._extra, self.sweep.coords.grad[self.fields.a]]
-      wp.launch(integrate.add, self._extra.shape, inputs=inputs, outputs=[self._extra])
-
-  def _recompute(self) -> None:
-    """The stages before the solver, and the systems of both solves."""
-    m, d, soft, solves = self.newton.m, self.d, self.soft, self.needs.solves
-    if not (solves or self._needs_forces or self.geometry or "sensordata" in self.cotangents):
-      return
-    mjw.fwd_position(m, d, factorize=solves and not self.newton.rows)
-    if self._needs_forces:
-      mjw.fwd_velocity(m, d)
-    if self._refines:
-      self.geometry.forward(d.geom_xpos, d.geom_xmat)
-      self.geometry.refine()
-    if self.has_welds or (self._refines and self.has_rows):
-      # MJWarp makes the rows before it has the velocities that Jdot qvel of welds needs
-      constraint.make_constraint(m, d)
-    if soft:
-      soft.soften()
-    if self._needs_forces:
-      mjw.fwd_actuation(m, d)
-    if not solves:
-      if self.has_rows:
-        self.newton.begin()
-      return
-    if self._needs_forces:
-      mjw.fwd_acceleration(m, d)
-    if soft:
-      soft.solve(m)
-    self.newton.begin()
-    self.newton.polish()
-    if self.implicit:
-      ma = d.efc.Ma if self.newton.rows else self._ma
-      if not self.newton.rows:
-        mjw_support.mul_m(m, d, ma, d.qacc)
-      self.implicit.prepare(ma, self._next_qacc)
-
-  def _solve(self) -> None:
-    """The cotangents of the accelerations, and the virtual velocities."""
-    m, d, f, coords = self.m, self.d, self.fields, self.sweep.slices
-    vector = (d.nworld, m.nv)
-    delays.write(self)
-    g = self.cotangents["qacc"]
-    if self.needs.early:
-      wp.launch(integrate.add, vector, inputs=[g, self._extra], outputs=[self._extra])
-      g = self._extra
-    if "qfrc_constraint" in self.cotangents and self.newton.rows:
-      forces.acceleration_cotangent(self, self._ma)
-      wp.launch(integrate.add, vector, inputs=[g, self._ma], outputs=[self._extra])
-      g = self._extra
-    if self.integrate:
-      integrate.differentiate(self, self._integration, out=self._g)
-      if self.implicit:
-        self.implicit.solve_transposed(self._g, coords[f.y])
-        mjw_support.mul_m(m, d, self._g, coords[f.y])
-        inputs = [d.qacc, self._next_qacc]
-        wp.launch(integrate.subtract, vector, inputs=inputs, outputs=[coords[f.z]])
-      wp.launch(integrate.add, vector, inputs=[self._g, g], outputs=[self._g])
-      g = self._g
-    else:
-      for name in ("qpos", "qvel", "act"):
-        wp.copy(self.gradients[name], self.cotangents[name])
-    self.newton.solve(g, coords[f.w])
-    self.newton.solve_again(coords[f.w])
-    if f.a >= 0:
-      wp.copy(coords[f.a], d.qacc)
+    total, coords = self._of_acceleration, self.sweep.coords
+    wp.copy(total, self._qacc.grad)
+    if coords.grad is not None:
+      inputs = [total, coords.grad[self.fields.a]]
+      wp.launch(integrate.add, total.shape, inputs=inputs, outputs=[total])

@@ -87,7 +87,8 @@ class StepAdjoint:
         guarded += [(self.cotangents["sensordata"], silent)]
       past = samples.places(mjm, silent)
       guarded += [(self.cotangents["history"], past)] if past else []
-      guarded += [(self.stage.soft.full, [0])] if self.stage.soft else []
+      soft = self._soft = self.stage.evaluation.soft
+      guarded += [(soft.full, [0])] if soft else []
       reader = self.stage.collector and self.stage.collector.sensors
       self._unknown = reader.unknown if reader and reader.count else None
       guarded += [] if self._unknown is None else [(self._unknown, [0])]
@@ -96,8 +97,8 @@ class StepAdjoint:
   def launch(self) -> None:
     """Computes `gradients` from `cotangents` and the inputs in the workspace."""
     with wp.ScopedDevice(self._device):
-      if self.stage.soft:
-        self.stage.soft.begin()
+      if self._soft:
+        self._soft.begin()
       if self._unknown is not None:
         self._unknown.zero_()
       self._adjoint.launch()

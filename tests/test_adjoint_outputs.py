@@ -239,6 +239,29 @@ def test_rangefinders_have_the_gradient_of_differences():
   check(text, lambda m: random_states(m, count=4, spread=0.1), tolerance=SMOOTH, wrt=wrt)
 
 
+def test_sensors_of_the_frames_of_cameras_have_the_gradient_of_differences():
+  modes = dict(fixed="", track="", trackcom="", targetbody='target="egg"')
+  modes["targetbodycom"] = 'target="cans"'
+  cameras = "".join(
+    f'<camera name="{mode}" pos=".1 .2 0" euler="20 -10 30" mode="{mode}" {more}/>'
+    for mode, more in modes.items()
+  )
+  body = f'<body name="drone" pos="-.5 -1 2.5"><freejoint/><geom size=".1" pos=".1 0 0"/>{cameras}'
+  text = APART.replace("<worldbody>", f"<worldbody>{body}</body>")
+  kinds = "pos quat xaxis zaxis linvel angvel linacc angacc".split()
+  sensors = "".join(
+    f'<frame{kind} objtype="camera" objname="{c}"/>' for kind in kinds for c in modes
+  )
+  sensors += "".join(
+    f'<frame{kind} objtype="body" objname="egg" reftype="camera" refname="{c}"/>'
+    for kind in kinds[:6]
+    for c in modes
+  )
+  wrt = ("cam_pos", "cam_quat", "cam_pos0", "cam_poscom0", "cam_mat0", "body_pos")
+  states = functools.partial(random_states, spread=0.2)
+  check(with_sensors(text, sensors), states, tolerance=SMOOTH, wrt=wrt)
+
+
 def test_projections_on_cameras_have_the_gradient_of_differences():
   cameras = '<camera name="far" pos="0 -4 1" xyaxes="1 0 .1 0 .2 1" resolution="64 48" fovy="50"/>'
   cameras += '<camera name="lens" pos="4 1 1" xyaxes="0 1 0 -.2 0 1" resolution="32 20"'

@@ -3,7 +3,7 @@
 import math
 
 import warp as wp
-from mujoco_warp._src.types import CamLightType, ProjectionType
+from mujoco_warp._src.types import CamLightType, ObjType, ProjectionType
 
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import record_centres
@@ -14,6 +14,7 @@ LIGHTS = ("light_xpos", "light_xdir")
 _FIXED, _TRACK = int(CamLightType.FIXED), int(CamLightType.TRACK)
 _TRACKCOM = int(CamLightType.TRACKCOM)
 _TARGET, _TARGETCOM = int(CamLightType.TARGETBODY), int(CamLightType.TARGETBODYCOM)
+_CAMERA = int(ObjType.CAMERA)
 _PERSPECTIVE = int(ProjectionType.PERSPECTIVE)
 _HALF_DEGREE = wp.constant(math.pi / 360.0)
 
@@ -211,10 +212,10 @@ def _inputs(step, kind: str, com: wp.array) -> list:
 
 
 def record_views(step) -> Views:
-  """Records the poses of the cameras, for what they measure."""
-  tape, shape = step.tape, step.m.ncam
+  """Records the poses of the cameras, if there are sensors of any."""
+  tape, shape, mjm = step.tape, step.m.ncam, step.mjm
   views = [tape.array(max(1, shape), dtype=x) for x in (wp.vec3, wp.mat33)]
-  if shape:
+  if _CAMERA in (*mjm.sensor_objtype, *mjm.sensor_reftype):
     inputs = _inputs(step, "cam", record_centres(step)[0])
     tape.launch(_camera_pose, (tape.nworld, shape), inputs=inputs, outputs=views)
   return tape.struct(Views, xpos=views[0], xmat=views[1])

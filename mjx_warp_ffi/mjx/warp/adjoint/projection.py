@@ -8,7 +8,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.attached import Sites, site_arm
 from mjx_warp_ffi.mjx.warp.adjoint.cameras import Lenses, Views, focal
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.sensed import of_kinds
-from mjx_warp_ffi.mjx.warp.adjoint.sensors import Sensors, make_structs, weigh
+from mjx_warp_ffi.mjx.warp.adjoint.sensors import Sensors, make_sensors, weigh
 
 KIND = int(SensorType.CAMPROJECTION)
 _TINY = wp.constant(1.0e-15)
@@ -45,7 +45,7 @@ def record(step) -> None:
   which = of_kinds(step.mjm, (KIND,))
   if not len(which):
     return
-  sensors = make_structs(step)[0](which=step.constant(which))
+  sensors = make_sensors(step)(which=step.constant(which))
   inputs = [sensors, step.sites, cameras.record_views(step), cameras.make_lenses(step)]
   inputs += [step.sweep.tree, step.sweep.nodes, step.cotangents["sensordata"]]
   step.tape.power(projection_power, (step.tape.nworld, len(which)), inputs=inputs)

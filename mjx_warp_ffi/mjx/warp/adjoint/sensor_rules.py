@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 import warp as wp
 from mujoco_warp._src import sensor as mjw_sensor
-from mujoco_warp._src.types import CamLightType, IntegratorType, ObjType, SensorType
+from mujoco_warp._src.types import IntegratorType, SensorType
 
 from mjx_warp_ffi.mjx.warp.adjoint import (
   contact_outputs,
@@ -23,8 +23,6 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
 # their cutoffs are seen in what they read, see `weights`
 _WEIGHED = (*reactions.KINDS, *limits.KINDS, *energy.KINDS)
 _WEIGHED += (contact_outputs.TOUCH, *contact_outputs.DISTANCES, rangefinders.KIND)
-# what sees where a camera is, however that is placed
-_SEEING = (rangefinders.KIND, projection.KIND)
 # INSIDESITE is a step function: its derivative is zero
 _CONSTANT = (int(SensorType.INSIDESITE),)
 _KNOWN = {
@@ -35,7 +33,6 @@ _KNOWN = {
   contact_sensors.KIND,
   projection.KIND,
 }
-_CAMERA = int(ObjType.CAMERA)
 
 
 def unruled(
@@ -49,7 +46,6 @@ def unruled(
     smoothed: whether contacts are: more than those of the step, and in another order.
   """
   found: dict[str, list[int]] = {}
-  pairs = ((mjm.sensor_objtype, mjm.sensor_objid), (mjm.sensor_reftype, mjm.sensor_refid))
   for k, kind in enumerate(mjm.sensor_type):
     name = "" if kind in _KNOWN else f"sensor {SensorType(kind).name}"
     discrete = integrator == IntegratorType.DISCRETE
@@ -57,10 +53,6 @@ def unruled(
       name = f"sensor {SensorType(kind).name} with spatial tendons and the integrator discrete"
     if smoothed and any(contact_sensors.reads(mjm, k)):
       name = "sensor CONTACT with contact_smoothing"
-    for types, ids in pairs:
-      camera = types[k] == _CAMERA and ids[k] >= 0 and kind not in _SEEING
-      if camera and mjm.cam_mode[ids[k]] != int(CamLightType.FIXED):
-        name = name or "sensors of cameras that track"
     if name:
       start = mjm.sensor_adr[k]
       found.setdefault(name, []).extend(range(start, start + mjm.sensor_dim[k]))

@@ -11,18 +11,18 @@ import mujoco
 import warp as wp
 from mujoco_warp._src.types import DataType, ObjType, SensorType
 
-from mjx_warp_ffi.mjx.warp.adjoint import outputs, rangefinders, samples
+from mjx_warp_ffi.mjx.warp.adjoint import cameras, outputs, rangefinders, samples
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, make_rates
 from mjx_warp_ffi.mjx.warp.adjoint.sensed import of_kinds
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
+  matrix,
   mul,
   point_acceleration,
   point_velocity,
   rotate,
   unit_at,
-  unrotate,
   vec_at,
 )
 
@@ -74,7 +74,7 @@ class Sensors:
 
 @wp.struct
 class Objects:
-  """Frames fixed to bodies: model fields."""
+  """Frames fixed to bodies, model fields, and the poses of cameras, which may track or aim."""
 
   body_ipos: wp.array2d[wp.vec3]
   body_iquat: wp.array2d[wp.quat]
@@ -87,6 +87,8 @@ class Objects:
   cam_bodyid: wp.array[int]
   cam_pos: wp.array2d[wp.vec3]
   cam_quat: wp.array2d[wp.quat]
+  cam_xpos: wp.array2d[wp.vec3]
+  cam_xmat: wp.array2d[wp.mat33]
 
 
 @wp.func
@@ -142,7 +144,19 @@ def object_frame(o: Objects, tree: Tree, nodes: Nodes, world: int, kind: int, i:
   body, local, turn = _local_frame(o, world, kind, i)
   n = tree.of_body[body]
   q = nodes.xquat[world, n]
-  return n, rotate(q, local), mul(q, turn)
+  r = rotate(q, local)
+  axes = matrix(mul(q, turn))
+  if kind == _CAMERA:
+    r = o.cam_xpos[world, i] - nodes.xpos[world, n]
+    axes = o.cam_xmat[world, i]
+  return n, r, axes
+
+
+@wp.func
+def _quaternion(o: Objects, tree: Tree, nodes: Nodes, world: int, kind: int, i: int) -> wp.quat:
+  """The orientation of an object, that of a camera as if it did not track."""
+  body, _local, turn = _local_frame(o, world, kind, i)
+  return mul(nodes.xquat[world, tree.of_body[body]], turn)
 
 
 @wp.func
@@ -169,38 +183,42 @@ def frame_power(
   world, it = wp.tid()
   k = s.which[it]
   kind = s.type[k]
-  n, r, q = object_frame(o, tree, nodes, world, s.objtype[k], s.objid[k])
+  n, r, axes = object_frame(o, tree, nodes, world, s.objtype[k], s.objid[k])
+  back = wp.transpose(axes)
   x = nodes.xpos[world, n] + r
   f = nodes.vel[world, n]
   v = point_velocity(f, r)
   om = wp.spatial_top(f)
   y = wp.vec4(0.0)
   if kind == VELOCIMETER:
-    y = _vec4(unrotate(q, v))
+    y = _vec4(back @ v)
   elif kind == GYRO:
-    y = _vec4(unrotate(q, om))
+    y = _vec4(back @ om)
   elif kind == MAGNETOMETER:
-    y = _vec4(unrotate(q, s.magnetic[world % s.magnetic.shape[0]]))
+    y = _vec4(back @ s.magnetic[world % s.magnetic.shape[0]])
+  elif kind == FRAMEQUAT:
+    z = _quaternion(o, tree, nodes, world, s.objtype[k], s.objid[k])
+    if s.refid[k] >= 0:
+      z = mul(conj(_quaternion(o, tree, nodes, world, s.reftype[k], s.refid[k])), z)
+    y = wp.vec4(z[0], z[1], z[2], z[3])
   else:
     x1 = wp.vec3(0.0)
-    q1 = wp.quat(1.0, 0.0, 0.0, 0.0)
+    back1 = wp.identity(n=3, dtype=float)
     if s.refid[k] >= 0:
-      n1, r1, q1 = object_frame(o, tree, nodes, world, s.reftype[k], s.refid[k])
+      n1, r1, axes1 = object_frame(o, tree, nodes, world, s.reftype[k], s.refid[k])
+      back1 = wp.transpose(axes1)
       x1 = nodes.xpos[world, n1] + r1
       f1 = nodes.vel[world, n1]
       v = v - point_velocity(f1, r1) - wp.cross(wp.spatial_top(f1), x - x1)
       om = om - wp.spatial_top(f1)
     if kind == FRAMEPOS:
-      y = _vec4(unrotate(q1, x - x1))
-    elif kind == FRAMEQUAT:
-      z = mul(conj(q1), q)
-      y = wp.vec4(z[0], z[1], z[2], z[3])
+      y = _vec4(back1 @ (x - x1))
     elif kind == FRAMELINVEL:
-      y = _vec4(unrotate(q1, v))
+      y = _vec4(back1 @ v)
     elif kind == FRAMEANGVEL:
-      y = _vec4(unrotate(q1, om))
+      y = _vec4(back1 @ om)
     else:
-      y = _vec4(unrotate(q1, rotate(q, _axis(kind))))
+      y = _vec4(back1 @ (axes @ _axis(kind)))
   power[world, it] = weigh(s, world, k, y, cot)
 
 
@@ -217,14 +235,14 @@ def acceleration_power(
   world, it = wp.tid()
   k = s.which[it]
   kind = s.type[k]
-  n, r, q = object_frame(o, tree, nodes, world, s.objtype[k], s.objid[k])
+  n, r, axes = object_frame(o, tree, nodes, world, s.objtype[k], s.objid[k])
   fa = nodes.acc[world, n]
   y = _vec4(wp.spatial_top(fa))
   if kind != FRAMEANGACC:
     a = point_acceleration(fa, wp.spatial_top(nodes.vel[world, n]), r)
     a = a - s.gravity[world % s.gravity.shape[0]]
     if kind == ACCELEROMETER:
-      a = unrotate(q, a)
+      a = wp.transpose(axes) @ a
     y = _vec4(a)
   power[world, it] = weigh(s, world, k, y, cot)
 
@@ -285,16 +303,23 @@ def subtree_power(
   power[world, it] = weigh(s, world, k, _vec4(x), cot)
 
 
-def make_structs(step) -> tuple[Callable[..., Sensors], Objects]:
-  """A maker of `Sensors`, which lacks `which`, and the frames of a `StageAdjoint`."""
-  m, tape = step.m, step.tape
+def make_sensors(step) -> Callable[..., Sensors]:
+  """A maker of `Sensors` of a `StageAdjoint`, which lacks `which`."""
+  m = step.m
   names = "type datatype objtype objid reftype refid adr dim cutoff".split()
   fixed = {name: getattr(m, f"sensor_{name}") for name in names}
   fixed |= dict(jnt_qposadr=m.jnt_qposadr, jnt_dofadr=m.jnt_dofadr, magnetic=m.opt.magnetic)
-  bodies = {f: getattr(m, f) for f in ("geom_bodyid", "site_bodyid", "cam_bodyid")}
+  return functools.partial(step.tape.struct, Sensors, **fixed, gravity=step.gravity)
+
+
+def _record_objects(step) -> Objects:
+  """Records the frames of a `StageAdjoint`."""
+  bodies = {f: getattr(step.m, f) for f in ("geom_bodyid", "site_bodyid", "cam_bodyid")}
   leaves = ("body_ipos", "body_iquat", "geom_pos", "geom_quat", "site_pos", "site_quat")
-  objects = tape.struct(Objects, **bodies, **step.leaves(*leaves, "cam_pos", "cam_quat"))
-  return functools.partial(tape.struct, Sensors, **fixed, gravity=step.gravity), objects
+  bodies |= step.leaves(*leaves, "cam_pos", "cam_quat")
+  views = cameras.record_views(step)
+  names = {f"cam_{f}": step.tape.field(views, f) for f in ("xpos", "xmat")}
+  return step.tape.struct(Objects, **bodies, **names)
 
 
 def has_accelerations(mjm: mujoco.MjModel) -> bool:
@@ -304,23 +329,23 @@ def has_accelerations(mjm: mujoco.MjModel) -> bool:
 
 def record_accelerations(step) -> None:
   """Records the sensors of acceleration, right after the sweep."""
-  make, objects = make_structs(step)
   which = of_kinds(step.mjm, _ACCELERATIONS)
-  sensors = make(which=step.constant(which))
-  nodes = [step.sweep.tree, step.sweep.nodes]
-  inputs = [sensors, objects, *nodes, step.cotangents["sensordata"]]
+  sensors = make_sensors(step)(which=step.constant(which))
+  inputs = [sensors, _record_objects(step), step.sweep.tree, step.sweep.nodes]
+  inputs.append(step.cotangents["sensordata"])
   step.tape.power(acceleration_power, (step.tape.nworld, len(which)), inputs=inputs)
 
 
 def record(step) -> None:
   """Records the other sensors, after tendons and actuators."""
   tape, sweep, cot = step.tape, step.sweep, step.cotangents["sensordata"]
-  make, objects = make_structs(step)
+  make = make_sensors(step)
   samples.record(step)
   rangefinders.record(step)
   which = of_kinds(step.mjm, _FRAMES)
   if len(which):
-    inputs = [make(which=step.constant(which)), objects, sweep.tree, sweep.nodes, cot]
+    frames = [_record_objects(step), sweep.tree, sweep.nodes]
+    inputs = [make(which=step.constant(which)), *frames, cot]
     tape.power(frame_power, (tape.nworld, len(which)), inputs=inputs)
   which = of_kinds(step.mjm, _JOINTS + _RATES)
   if len(which):

@@ -12,7 +12,7 @@ INTEGRATOR = mujoco.mjtIntegrator
 INTEGRATORS = ("EULER", "IMPLICITFAST", "DISCRETE")
 PARAMETERS = tuple(f"actuator_{f}" for f in "gear gainprm biasprm dynprm".split())
 REFLECTED = tuple(f"actuator_{f}" for f in "damping dampingpoly armature forcerange".split())
-LENGTHS = ("body_gravcomp", "tendon_actfrcrange", "body_mass", "opt.timestep")
+LENGTHS = ("body_gravcomp", "tendon_actfrcrange", "jnt_actfrcrange", "body_mass", "opt.timestep")
 
 
 def load_at(text, integrator):

@@ -166,7 +166,8 @@ def test_the_force_of_constraints_has_the_gradient_of_differences(text, states):
 
 def test_sensors_have_the_gradient_of_differences():
   m = load(models.ACTUATED.replace("</mujoco>", models.SENSORS))
-  case = Case(m, random_states(m, seed=1), outputs=("sensordata",), wrt=("site_pos", "body_ipos"))
+  wrt = ("site_pos", "body_ipos", "opt.magnetic")
+  case = Case(m, random_states(m, seed=1), outputs=("sensordata",), wrt=wrt)
   case.adjoint.launch()
   case.check(SMOOTH)
 

@@ -7,6 +7,7 @@ import warp as wp
 from mujoco_warp._src.types import TrnType
 
 from mjx_warp_ffi.mjx.warp.adjoint.drives import Actuators, Drives, clamp
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Fields
 
 _TOLERANCE = 1.0e-5  # relative to the limit, within which MJWarp takes a tendon to be at it
 
@@ -126,6 +127,32 @@ def _choose(
   out[world, d] = x + cotangent[world, d]
 
 
+@functools.cache
+def limit_kernel(fields: Fields) -> wp.Kernel:
+  """The power of the total forces that are at their limits, a thread per world and dof."""
+
+  @wp.kernel(module="unique")
+  def limit_power(
+    dof_jntid: wp.array[int],
+    jnt_actfrcrange: wp.array2d[wp.vec2],
+    qfrc_actuator: wp.array2d[float],
+    saturated: wp.array2d[float],
+    coords: wp.array3d[float],
+    power: wp.array2d[float],
+  ):
+    world, d = wp.tid()
+    p = wp.float32(0.0)
+    if saturated[world, d] > 0.0:
+      limits = jnt_actfrcrange[world % jnt_actfrcrange.shape[0], dof_jntid[d]]
+      limit = limits[1]
+      if qfrc_actuator[world, d] <= limits[0]:
+        limit = limits[0]
+      p = limit * coords[wp.static(fields.u), world, d]
+    power[world, d] = p
+
+  return limit_power
+
+
 def mask(step) -> wp.array:
   """Has the dofs marked before the sweep whose actuators are at their limit; the marks."""
   m, fields, slices = step.m, step.fields, step.sweep.slices
@@ -135,6 +162,9 @@ def mask(step) -> wp.array:
     inputs = [m.dof_jntid, m.jnt_actfrclimited, m.jnt_actfrcrange, step.d.qfrc_actuator]
     inputs += [slices[fields.u], saturated, slices[fields.m]]
     step.before_sweep.append(functools.partial(wp.launch, mask_saturated, dim, inputs=inputs))
+    if "jnt_actfrcrange" in step.wrt:
+      inputs = [m.dof_jntid, step.leaf("jnt_actfrcrange"), step.d.qfrc_actuator, saturated]
+      step.tape.power(limit_kernel(fields), dim, inputs=[*inputs, step.sweep.coords])
   if np.any(step.mjm.jnt_actgravcomp) and fields.g != fields.p:
     inputs = [m.dof_jntid, m.jnt_actgravcomp, slices[fields.p], slices[fields.m]]
     cotangent = step.cotangents.get("qfrc_gravcomp")

@@ -308,7 +308,9 @@ def make_sensors(step) -> Callable[..., Sensors]:
   m = step.m
   names = "type datatype objtype objid reftype refid adr dim cutoff".split()
   fixed = {name: getattr(m, f"sensor_{name}") for name in names}
-  fixed |= dict(jnt_qposadr=m.jnt_qposadr, jnt_dofadr=m.jnt_dofadr, magnetic=m.opt.magnetic)
+  fixed |= dict(
+    jnt_qposadr=m.jnt_qposadr, jnt_dofadr=m.jnt_dofadr, magnetic=step.leaf("opt.magnetic")
+  )
   return functools.partial(step.tape.struct, Sensors, **fixed, gravity=step.gravity)
 
 

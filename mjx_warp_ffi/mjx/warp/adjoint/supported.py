@@ -33,7 +33,7 @@ def _named(prefix: str, names: str) -> set[str]:
 # derived constants: the gradients of what they come from hold them fixed.
 PARAMETERS = frozenset(
   _named("body_", "pos quat ipos iquat mass subtreemass inertia gravcomp invweight0")
-  | _named("jnt_", "pos axis stiffness stiffnesspoly solref solimp range margin")
+  | _named("jnt_", "pos axis stiffness stiffnesspoly solref solimp range margin actfrcrange")
   | _named("dof_", "armature damping dampingpoly solref solimp frictionloss invweight0")
   | _named("geom_", "pos quat size friction solref solimp solmix")
   | _named("pair_", "friction solref solreffriction solimp")
@@ -46,7 +46,7 @@ PARAMETERS = frozenset(
   | _named("tendon_", "invweight0 length0")
   | _named("actuator_", "gear cranklength dynprm gainprm biasprm actrange forcerange ctrlrange")
   | _named("actuator_", "acc0 lengthrange armature damping dampingpoly delay")
-  | _named("opt.", "gravity timestep impratio density viscosity wind")
+  | _named("opt.", "gravity timestep impratio density viscosity wind magnetic")
   | {"qpos0", "qpos_spring", "sensor_delay"}
 )
 

@@ -113,9 +113,9 @@ def suggest_sizes(
   while np.any(overflow):
     sizes = {name: 2 * size for name, size in sizes.items()}
     overflow, seen = run(sizes)
-  sizes = {name: _round_up(slack * size) for name, size in seen.items()}
+  sizes = {name: warp_io.round_up(slack * size) for name, size in seen.items()}
   while np.any(run(sizes)[0]):  # the pairs that may touch need places too
-    sizes["nconmax"] = _round_up(1.5 * sizes["nconmax"])
+    sizes["nconmax"] = warp_io.round_up(1.5 * sizes["nconmax"])
   return sizes
 
 
@@ -156,7 +156,3 @@ def _random_controls(m: mujoco.MjModel, nstep: int, rng: np.random.Generator) ->
   low, high = np.where(limited[:, None], m.actuator_ctrlrange, [[-1.0, 1.0]]).T
   held = rng.uniform(low, high, size=(-(-nstep // _HOLD), m.nu))
   return np.repeat(held, _HOLD, axis=0)[:nstep]
-
-
-def _round_up(count: float) -> int:
-  return max(8, -(-int(count) // 8) * 8)

@@ -342,8 +342,8 @@ def leaf_shape(field: fields.Field, mj_model: mujoco.MjModel) -> tuple[int, ...]
 
 def _leaf(owner: Any, field: fields.Field, name: str) -> jax.Array:
   value = np.asarray(getattr(owner, name))
-  shape = leaf_shape(field, owner) if value.ndim else ()
-  return jnp.array(value.reshape(shape if value.ndim and field.sizes else value.shape), field.dtype)
+  shape = leaf_shape(field, owner) if value.ndim and field.sizes else value.shape
+  return jnp.array(value.reshape(shape), field.dtype)
 
 
 def model_of(mj_model: mujoco.MjModel, statics: dict[str, Any], **settings: Any) -> Model:

@@ -46,7 +46,7 @@ def default_nconmax(mj_model: mujoco.MjModel, mj_data: mujoco.MjData | None = No
   guess = max(min(most, 16 + most // 2), mj_data.ncon if mj_data else 0)
   if mj_model.nflex or np.any(mj_model.geom_type == GeomType.SDF):
     guess = max(guess, mjw_io._default_nconmax(mj_model, mj_data))
-  return max(8, _round_up(guess))
+  return round_up(guess)
 
 
 def default_njmax(mj_model: mujoco.MjModel, mj_data: mujoco.MjData | None = None) -> int:
@@ -68,7 +68,7 @@ def default_njmax(mj_model: mujoco.MjModel, mj_data: mujoco.MjData | None = None
   guess = max(int(guess), mj_data.nefc if mj_data else 0)
   if m.nflex or np.any(m.geom_type == GeomType.SDF):
     guess = max(guess, mjw_io._default_njmax(m, mj_data))
-  return max(8, _round_up(guess))
+  return round_up(guess)
 
 
 def _most_contacts(m: mujoco.MjModel) -> int:
@@ -81,8 +81,9 @@ def _most_contacts(m: mujoco.MjModel) -> int:
   return int(sides * on_ground + np.sum(collides & moves) + 2 * m.npair)
 
 
-def _round_up(count: int) -> int:
-  return -(-int(count) // 8) * 8
+def round_up(count: float) -> int:
+  """A capacity for so many: a multiple of 8, and never none."""
+  return max(8, -(-int(count) // 8) * 8)
 
 
 def is_sparse(mj_model: mujoco.MjModel) -> bool:

@@ -11,6 +11,7 @@ from mujoco_warp import OverflowType
 
 from mjx_warp_ffi.mjx.spec import Sizes
 from mjx_warp_ffi.mjx.warp import watch_kernels
+from mjx_warp_ffi.mjx.warp.io import round_up
 from mjx_warp_ffi.mjx.warp.workspace import COUNTS, spread
 
 # Limits of the solver's iterations, at which nothing is lost.
@@ -97,14 +98,10 @@ def advice(overflow: np.ndarray, sizes: Sizes, *, nworld: int) -> Iterator[str]:
 
 def _do(bit: OverflowType, needed: Needs, sizes: Sizes) -> str:
   if bit == OverflowType.NEFC:
-    return f"pass njmax={_round_up(max(needed.rows, sizes.njmax + 1))} to make_data"
+    return f"pass njmax={round_up(max(needed.rows, sizes.njmax + 1))} to make_data"
   if bit not in (OverflowType.NARROWPHASE, OverflowType.BROADPHASE):
     return _OTHERS[bit]
   if sizes.naconmax is not None and needed.contacts <= sizes.nconmax:
-    return f"pass naconmax={_round_up(max(needed.pool, sizes.naconmax + 1))} to make_data"
+    return f"pass naconmax={round_up(max(needed.pool, sizes.naconmax + 1))} to make_data"
   most = max(needed.contacts, needed.share, sizes.nconmax + 1)
-  return f"pass nconmax={_round_up(most)} to make_data"
-
-
-def _round_up(count: int) -> int:
-  return -(-count // 8) * 8
+  return f"pass nconmax={round_up(most)} to make_data"

@@ -65,6 +65,14 @@ class Case:
     mjw.forward(self.model, self.forward)
     self.d.qacc.assign(self.forward.qacc)
 
+  def leave_out(self, *names, places=slice(None)):
+    """Makes the cotangents of outputs zero, or those of some of their entries."""
+    for name in names:
+      for cotangents in self.cotangents:
+        cotangents[name][places] = 0
+      if (x := self.adjoint.cotangents[name]).size:
+        x.assign(np.stack([c[name] for c in self.cotangents]).astype(np.float32))
+
   def oracles(self):
     """An oracle a world."""
     for state, cotangents in zip(self.states, self.cotangents, strict=True):

@@ -36,6 +36,7 @@ def test_a_model_is_found_by_its_path(tmp_path):
     ("a.xml", "<mujoco>" * 100_000, "a.xml"),
     ("a.xml", "\0\xff" * 100, "a.xml"),
   ],
+  ids=["unknown", "binary", "empty", "invalid", "deep", "garbled"],  # pytest exports them
 )
 def test_a_file_that_is_no_model_is_refused_with_the_reason(tmp_path, name, text, message):
   path = tmp_path / name

@@ -160,12 +160,12 @@ def test_the_gradient_of_a_rollout_reaches_what_sensors_measured_through_the_his
 
 
 def test_a_cotangent_of_the_past_of_sensors_without_a_rule_makes_the_gradient_nan():
-  m = mujoco.MjModel.from_xml_string("""<mujoco><option integrator="discrete"/><worldbody>
-    <site name="w" pos="0 0 2"/><body><joint name="a" axis="0 1 0" damping=".1"/>
-    <geom size=".1" pos=".3 0 0"/><site name="s" pos=".6 0 0"/></body></worldbody>
-    <tendon><spatial stiffness="1"><site site="w"/><site site="s"/></spatial></tendon>
-    <sensor><force site="s" delay=".01" nsample="4"/><jointpos joint="a"/></sensor></mujoco>""")
-  model, start = mjx.put_model(m), mjx.put_data(m, mujoco.MjData(m))
+  m = mujoco.MjModel.from_xml_string("""<mujoco><worldbody><geom type="plane" size="1 1 1"/>
+    <body pos="0 0 .09"><joint name="a" type="slide" axis="0 0 1"/><geom name="g" size=".1"/></body>
+    </worldbody><sensor><contact geom1="g" data="dist" reduce="mindist" delay=".01" nsample="4"/>
+    <jointpos joint="a"/></sensor></mujoco>""")
+  model = mjx.put_model(m, contact_smoothing=mjx.ContactSmoothing(0.01))
+  start = mjx.put_data(m, mujoco.MjData(m))
 
   def loss(qpos, weight):
     after = mjx.step(model, start.replace(qpos=qpos))

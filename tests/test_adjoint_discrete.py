@@ -1,7 +1,5 @@
 """Gradients of a step of the integrator `discrete` against differences of C MuJoCo."""
 
-import re
-
 import mujoco
 import pytest
 
@@ -72,22 +70,23 @@ def test_sensors_of_forces_have_the_gradient_with_the_discrete_step(cone):
 
 
 def test_sensors_of_limits_and_welds_have_the_gradient_with_the_discrete_step():
-  text = re.sub(r"<spatial.*?</spatial>", "", models.CONSTRAINED, flags=re.DOTALL)
   sensors = [f'<jointlimit{x} joint="{j}"/>' for x in ("pos", "vel", "frc") for j in ("ball", "h1")]
   sensors += ['<tendonlimitfrc tendon="ft"/><force site="sa"/><torque site="sc"/>']
-  m = load_discrete(with_sensors(text, "".join(sensors)))
+  m = load_discrete(with_sensors(models.CONSTRAINED, "".join(sensors)))
   states = random_states(m, 3, spread=0.3, seed=1)
   case = Case(m, states, outputs=("sensordata",), wrt=("jnt_solref", "jnt_range", "eq_data"))
   case.adjoint.launch()
   case.check(STIFF)
 
 
-def test_sensors_of_forces_are_refused_with_spatial_tendons_and_the_discrete_step():
-  m = load_discrete(with_sensors(models.ACTUATED, '<force site="sa"/>'))
-  with pytest.raises(NotImplementedError, match="FORCE with spatial tendons and the integrator"):
-    Case(m, random_states(m), outputs=("sensordata",))
-  with pytest.raises(NotImplementedError, match="cfrc_int with the integrator discrete"):
-    Case(m, random_states(m), outputs=("cfrc_int",))
+def test_sensors_of_forces_feel_spatial_tendons_with_the_discrete_step():
+  sensors = "".join(f'<force site="{s}"/><torque site="{s}"/>' for s in ("sa", "sb", "sc"))
+  wrt = ("tendon_stiffness", "tendon_damping", "actuator_gear", "site_pos")
+  for outputs in (("sensordata",), ("cfrc_int", "cfrc_ext", "qfrc_passive")):
+    m = load_discrete(with_sensors(models.ACTUATED, sensors))
+    case = Case(m, random_states(m), outputs=outputs, wrt=wrt)
+    case.adjoint.launch()
+    case.check(SMOOTH)
 
 
 def test_a_discrete_step_without_room_for_rows_is_refused():

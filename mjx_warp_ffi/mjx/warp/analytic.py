@@ -146,8 +146,7 @@ class Analytic:
     _check_rules(plan, wanted)
     # the carry of a loop has a cotangent for everything: that it is zero shows only at run time
     nonzero = [jnp.any(given[n] != 0) for n in unruled]
-    integrator = plan.statics.integrator
-    found = sensor_rules.unruled(m.spec.mj_model, integrator, smoothed=smoothed)
+    found = sensor_rules.unruled(m.spec.mj_model, smoothed=smoothed)
     silent = sum(found.values(), [])
     if "sensordata" in ruled and silent:  # some sensors have a rule, and these have not
       unruled += ("sensordata",)

@@ -235,6 +235,7 @@ def actuator_power_kernel(
     a: Actuators,
     drives: Drives,
     rates: Rates,
+    moving: Rates,
     saturated: wp.array2d[float],
     total: wp.array2d[float],
     metric: Slopes,
@@ -250,7 +251,7 @@ def actuator_power_kernel(
     if wp.static(discrete):
       qacc = rates.fields[wp.static(fields.a), world, i]
       further = further_force(metric, world, i, h, rates.velocity[world, i], qacc)
-      p = p + further * rates.fields[wp.static(fields.w), world, i]
+      p = p + further * moving.fields[wp.static(fields.w), world, i]
     if wp.static(implicit):
       y = rates.fields[wp.static(fields.y), world, i]
       z = rates.fields[wp.static(fields.z), world, i]
@@ -277,8 +278,11 @@ def _target_dofs(m) -> np.ndarray:
   return np.where(joints, adr[np.where(joints, ids, 0)], -1) if len(adr) else ids * 0 - 1
 
 
-def record(step, rates: Rates) -> None:
-  """Records the actuators of a `StageAdjoint`, whose rates the transmissions gave."""
+def record(step, rates: Rates, *, moving: Rates) -> None:
+  """Records the actuators of a `StageAdjoint`, whose rates the transmissions gave.
+
+  `moving` are those without the pull of tendons at bodies, see `tendons`.
+  """
   tape, m = step.tape, step.m
   names = ("trntype", "trnid", "dyntype", "gaintype", "biastype", "ctrladr", "ctrlnum", "ctrlspec")
   names += ("actadr", "actlimited", "actearly", "forcelimited", "ctrllimited")
@@ -306,7 +310,7 @@ def record(step, rates: Rates) -> None:
   if step.discrete:
     tape.launch(actuator_metric, dim, inputs=[*inputs, step.metric.actuators], outputs=[])
   kernel = actuator_power_kernel(step.fields, **modes, reported=step.cot_force is not None)
-  inputs = [actuators, drives, rates, saturated, total, step.metric.actuators]
+  inputs = [actuators, drives, rates, moving, saturated, total, step.metric.actuators]
   tape.power(kernel, dim, inputs=[*inputs, step.cot_force or saturated])
 
 

@@ -9,7 +9,6 @@ they take part in the solves too: see `StageAdjoint`.
 
 import functools
 
-import mujoco
 import mujoco_warp as mjw
 import warp as wp
 from mujoco_warp._src.types import SensorType
@@ -220,12 +219,6 @@ def record(step) -> wp.array | None:
 def has_pull(m: mjw.Model) -> bool:
   """Whether spatial tendons pull at bodies."""
   return m.wrap_site_pair_adr.size + m.wrap_geom_adr.size > 0
-
-
-def has_pull_in(mjm: mujoco.MjModel) -> bool:
-  """The same of the model before it was put."""
-  first = mjm.wrap_type[mjm.tendon_adr]
-  return bool((first != int(mujoco.mjtWrap.mjWRAP_JOINT)).any())
 
 
 def record_pull(step, of_forces: wp.array) -> Carried:

@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 import warp as wp
 from mujoco_warp._src import sensor as mjw_sensor
-from mujoco_warp._src.types import IntegratorType, SensorType
+from mujoco_warp._src.types import SensorType
 
 from mjx_warp_ffi.mjx.warp.adjoint import (
   contact_outputs,
@@ -35,22 +35,16 @@ _KNOWN = {
 }
 
 
-def unruled(
-  mjm: mujoco.MjModel, integrator: int, *, smoothed: bool = False
-) -> dict[str, list[int]]:
+def unruled(mjm: mujoco.MjModel, *, smoothed: bool = False) -> dict[str, list[int]]:
   """The kinds of sensors of a model that have no rule, and where their data are.
 
   Args:
     mjm: the model.
-    integrator: that of the step.
     smoothed: whether contacts are: more than those of the step, and in another order.
   """
   found: dict[str, list[int]] = {}
   for k, kind in enumerate(mjm.sensor_type):
     name = "" if kind in _KNOWN else f"sensor {SensorType(kind).name}"
-    discrete = integrator == IntegratorType.DISCRETE
-    if discrete and kind in reactions.KINDS and reactions.has_pull_in(mjm):
-      name = f"sensor {SensorType(kind).name} with spatial tendons and the integrator discrete"
     if smoothed and any(contact_sensors.reads(mjm, k)):
       name = "sensor CONTACT with contact_smoothing"
     if name:
@@ -68,9 +62,9 @@ def of_contacts(mjm: mujoco.MjModel) -> list[int]:
   return found
 
 
-def unsupported(mjm: mujoco.MjModel, integrator: int) -> list[str]:
+def unsupported(mjm: mujoco.MjModel) -> list[str]:
   """Names of the sensors of a model, if none of their data has a rule."""
-  found = unruled(mjm, integrator)
+  found = unruled(mjm)
   return sorted(found) if sum(map(len, found.values())) == mjm.nsensordata else []
 
 

@@ -230,7 +230,7 @@ class StageAdjoint:
     self.springs = springs.record(self)
     self.fluid = fluid.record(self) if self.needs.powers else None
     self.metric = metric.Metric(self)
-    self.tendon_rates = tendons.record(self) if self.needs.lengths else None
+    self.tendon_rates, moving = tendons.record(self) if self.needs.lengths else (None, None)
     self.actuator_rates = None
     self.controls = delays.record(self)
     if self.m.nactuator and self.needs.lengths:
@@ -238,7 +238,10 @@ class StageAdjoint:
       self.actuator_rates = transmissions.find_rates(self, over, tendons=self.tendon_rates)
       off = self.needs.inverts or self.m.opt.disableflags & DisableBit.ACTUATION
       if self.needs.powers and not off:
-        actuators.record(self, self.actuator_rates)
+        own = self.actuator_rates
+        if moving is not self.tendon_rates:
+          own = transmissions.find_rates(self, over, tendons=moving)
+        actuators.record(self, self.actuator_rates, moving=own)
     if self.has_rows:
       if self.discrete:
         self.metric.record(self)

@@ -59,7 +59,7 @@ class StepAdjoint:
       raise NotImplementedError(f"no gradient from {', '.join(without)} of a step of RK4")
     off = bool(m.opt.disableflags & DisableBit.SENSOR)  # they read zero, whatever the state
     smoothed = settings.smoothing is not None
-    found = {} if off else sensor_rules.unruled(mjm, m.opt.integrator, smoothed=smoothed)
+    found = {} if off else sensor_rules.unruled(mjm, smoothed=smoothed)
     silent = sum(found.values(), [])
     sampled = samples.any_in(mjm) and not off and len(silent) < mjm.nsensordata
     if sampled and scope is Scope.STEP:

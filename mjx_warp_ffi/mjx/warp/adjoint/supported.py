@@ -16,7 +16,7 @@ from mujoco_warp._src.types import (
   TrnType,
 )
 
-from mjx_warp_ffi.mjx.warp.adjoint import reactions, sensor_rules
+from mjx_warp_ffi.mjx.warp.adjoint import sensor_rules
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry import ContactGeometry
 from mjx_warp_ffi.mjx.warp.adjoint.contact_outputs import FORCE
 from mjx_warp_ffi.mjx.warp.adjoint.forces import ACCELERATION, FORCES, PASSIVE
@@ -298,10 +298,9 @@ def check(
     found += dict.fromkeys(_acting(mjm, m))
   if m.opt.integrator == IntegratorType.DISCRETE:
     solved = ("qacc_smooth", "qfrc_constraint")
-    solved += ("cfrc_int", "cfrc_ext") if reactions.has_pull(m) else ()
     found += [f"{name} with the integrator discrete" for name in solved if name in outputs]
   if "qacc_smooth" in outputs and not m.opt.run_qacc_smooth:
     found.append("qacc_smooth with opt.run_qacc_smooth off")
   if "sensordata" in outputs:
-    found += sensor_rules.unsupported(mjm, m.opt.integrator)
+    found += sensor_rules.unsupported(mjm)
   refuse(found)

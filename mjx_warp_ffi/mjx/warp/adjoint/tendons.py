@@ -224,6 +224,7 @@ def tendon_power_kernel(
     tendons: Tendons,
     reflected: Reflected,
     rates: Rates,
+    moving: Rates,
     metric: Slopes,
     power: wp.array2d[float],
   ):
@@ -244,7 +245,7 @@ def tendon_power_kernel(
     if wp.static(discrete):
       v = rates.velocity[world, t]
       further = further_force(metric, world, t, h, v, rates.fields[wp.static(fields.a), world, t])
-      p = p + further * rates.fields[wp.static(fields.w), world, t]
+      p = p + further * moving.fields[wp.static(fields.w), world, t]
     if wp.static(fields.n >= 0):
       a = rates.fields[wp.static(fields.a), world, t]
       p = p + armature * a * rates.fields[wp.static(fields.n), world, t]
@@ -326,12 +327,18 @@ def make_tendons(step) -> Tendons:
   return step.tape.struct(Tendons, tendon_actuatorid=actuators, **step.leaves(*names))
 
 
-def record(step) -> "Rates | None":
-  """Records the tendons of a `StageAdjoint`; their rates, None without tendons."""
+def record(step) -> "tuple[Rates | None, Rates | None]":
+  """Records the tendons of a `StageAdjoint`; their rates, None without tendons.
+
+  The second are those of the motion alone, without the pull at bodies: what a discrete step
+  integrates implicitly has an effect on it, and no force that is reported.
+  """
   tape, m = step.tape, step.m
   if not m.ntendon:
-    return None
-  rates = find_rates(step, step.pulled or step.sweep.carried)
+    return None, None
+  rates = moving = find_rates(step, step.pulled or step.sweep.carried)
+  if step.pulled and step.discrete:
+    moving = find_rates(step, step.sweep.carried)
   flags, dim = m.opt.disableflags, (tape.nworld, m.ntendon)
   options = dict(spring=not flags & DisableBit.SPRING, damper=not flags & DisableBit.DAMPER)
   metric = step.metric.tendons
@@ -340,5 +347,5 @@ def record(step) -> "Rates | None":
     tape.launch(kernel, dim, inputs=[step.tendons, step.reflected, rates, metric], outputs=[])
   options |= dict(implicit=step.implicitfast, discrete=step.discrete)
   kernel = tendon_power_kernel(step.fields, **options)
-  tape.power(kernel, dim, inputs=[step.tendons, step.reflected, rates, metric])
-  return rates
+  tape.power(kernel, dim, inputs=[step.tendons, step.reflected, rates, moving, metric])
+  return rates, moving

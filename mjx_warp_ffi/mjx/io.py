@@ -10,14 +10,12 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from mjx_warp_ffi.mjx import fetch, types
+from mjx_warp_ffi.mjx import checks, fetch, types
 from mjx_warp_ffi.mjx.smoothing import ContactSmoothing
 from mjx_warp_ffi.mjx.spec import Sizes, Spec
 from mjx_warp_ffi.mjx.types import Contact, Data, Model
-from mjx_warp_ffi.mjx.warp import fields
+from mjx_warp_ffi.mjx.warp import fields, options
 from mjx_warp_ffi.mjx.warp import io as warp_io
-
-_GRADIENTS = ("analytic", "fd", "none")
 
 
 def _check_impl(impl: Any) -> None:
@@ -89,15 +87,16 @@ def put_model(
     raise TypeError(f"put_model takes no argument {', '.join(unknown)}")
   if not isinstance(m, mujoco.MjModel):
     raise TypeError(f"put_model takes a mujoco.MjModel, got {type(m).__name__}")
-  if gradient not in _GRADIENTS:
-    raise ValueError(f"gradient must be one of {', '.join(_GRADIENTS)}, got {gradient!r}")
+  checks.check_gradient(gradient)
   _check_smoothing(contact_smoothing, gradient)
   settings = dict(gradient=gradient, contact_smoothing=contact_smoothing, autoreset=autoreset)
   model = types.model_of(m, warp_io.check_and_options(m), **settings)
   return model if device is None else jax.device_put(model, device)
 
 
-def _sizes(spec: Spec, capacities: dict[str, int | None], mj_data: Any = None) -> Sizes:
+def _sizes(
+  mjm: mujoco.MjModel, capacities: dict[str, int | None], *, structure: str, mj_data: Any = None
+) -> Sizes:
   """Capacities with defaults, checked."""
   for name, value in capacities.items():
     if value is not None and (int(value) != value or value < 0):
@@ -106,14 +105,13 @@ def _sizes(spec: Spec, capacities: dict[str, int | None], mj_data: Any = None) -
   for world, pool in (("nconmax", "naconmax"), ("nccdmax", "naccdmax")):
     if given.get(world) is not None and given.get(pool) is not None:
       raise ValueError(f"give {world} (for each world) or {pool} (for all worlds), not both")
-  mjm = spec.mj_model
   if given["nconmax"] is None:
     given["nconmax"] = warp_io.default_nconmax(mjm, mj_data)
     if given.get("naconmax") is not None:
       given["nconmax"] = min(given["nconmax"], given["naconmax"])
   if given["njmax"] is None:
     given["njmax"] = warp_io.default_njmax(mjm, mj_data)
-  return Sizes(spec.structure, **given)
+  return Sizes(structure, **given)
 
 
 def make_data(
@@ -148,7 +146,9 @@ def make_data(
   _check_impl(impl)
   _check_device(device)
   spec = m.spec if isinstance(m, Model) else Spec.of(m)
-  sizes = _sizes(spec, dict(nconmax=nconmax, njmax=njmax, **_known(capacities)))
+  mjm = options.with_options(spec.mj_model, m.opt.statics) if isinstance(m, Model) else m
+  given = dict(nconmax=nconmax, njmax=njmax, **_known(capacities))
+  sizes = _sizes(mjm, given, structure=spec.structure)
   data = at_default(spec, sizes)
   data = with_defaults_of(m, data) if isinstance(m, Model) else data
   return data if device is None else jax.device_put(data, device)
@@ -220,7 +220,8 @@ def put_data(
   """
   _check_impl(impl)
   _check_device(device)
-  sizes = _sizes(Spec.of(m), dict(nconmax=nconmax, njmax=njmax, **_known(capacities)), d)
+  given = dict(nconmax=nconmax, njmax=njmax, **_known(capacities))
+  sizes = _sizes(m, given, structure=Spec.of(m).structure, mj_data=d)
   if d.ncon > sizes.nconmax:
     raise ValueError(f"the MjData has {d.ncon} contacts: pass nconmax={d.ncon} or more")
   if d.nefc > sizes.njmax:

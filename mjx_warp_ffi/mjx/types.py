@@ -13,11 +13,12 @@ import mujoco
 import numpy as np
 from flax import struct
 
-from mjx_warp_ffi.mjx import named
+from mjx_warp_ffi.mjx import checks, named
 from mjx_warp_ffi.mjx.enums import Impl
 from mjx_warp_ffi.mjx.smoothing import ContactSmoothing
 from mjx_warp_ffi.mjx.spec import Spec
 from mjx_warp_ffi.mjx.warp import fields
+from mjx_warp_ffi.mjx.warp.options import check as check_options
 
 _Class = TypeVar("_Class", bound=type)
 OptionStatics = collections.namedtuple("OptionStatics", fields.option_statics())
@@ -128,11 +129,13 @@ class Option:
     """A copy with some options replaced; a static one makes the step compile anew.
 
     Raises:
-      ValueError: for an unknown option.
+      ValueError: for an unknown option, or a static one that is no integer or switch.
     """
     _reject("opt", values, {*_OPTION_FIELDS, *OptionStatics._fields})
     static = {
-      k: type(getattr(self.statics, k))(v) for k, v in values.items() if k not in _OPTION_FIELDS
+      k: checks.static_option(k, v, old=getattr(self.statics, k))
+      for k, v in values.items()
+      if k not in _OPTION_FIELDS
     }
     leaves = {
       k: _new_leaf(self, k, v, (f"opt.{k}", _OPTION_FIELDS[k].item, _OPTION_FIELDS[k].dtype))
@@ -200,6 +203,7 @@ class Model:
 
     Raises:
       ValueError: for a wrong shape, an unknown name, or a field of the topology.
+      NotImplementedError: for options that MuJoCo Warp lacks, as `put_model`.
     """
     settings = {k: values.pop(k) for k in _SETTINGS if k in values}
     hint = ""
@@ -215,7 +219,11 @@ class Model:
       k: _new_leaf(self, k, v, (k, self.shape_of(k), _MODEL_FIELDS[k].dtype))
       for k, v in values.items()
     }
+    checks.check_gradient(settings.get("gradient", self.gradient))
     opt = settings.get("opt", self.opt)
+    checks.check_kind("opt", opt, kind=Option)
+    if opt.statics != self.opt.statics:
+      check_options(self.spec, opt.statics)
     changed = {f"opt.{k}": getattr(opt, k) for k in _OPTION_FIELDS if opt is not self.opt}
     arrays = {k: v for k, v in (leaves | changed).items() if hasattr(v, "dtype")}
     settings.setdefault("spec", self.spec.with_values(arrays))
@@ -295,6 +303,7 @@ class Data:
       TypeError: for floats where integers or booleans belong.
     """
     own = {k: values.pop(k) for k in _OWN if k in values}
+    checks.check_kind("contact", own.get("contact", self.contact), kind=Contact)
     _reject("Data", values, [*_DATA_FIELDS, *_OWN])
     batch = jnp.ndim(self.time)
     leaves = {

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import mujoco
-import mujoco_warp as mjw
 import numpy as np
 from mujoco_warp._src import io as mjw_io
 
-from mjx_warp_ffi.mjx.warp import fields, sdf
+from mjx_warp_ffi.mjx.warp import fields, options, sdf
 from mjx_warp_ffi.mjx.warp.types import EqType, GeomType
-from mjx_warp_ffi.third_party.warp import guard
 
 
 def check_and_options(mj_model: mujoco.MjModel) -> dict[str, Any]:
@@ -20,15 +18,14 @@ def check_and_options(mj_model: mujoco.MjModel) -> dict[str, Any]:
   Raises:
     NotImplementedError: if mujoco_warp lacks a feature of the model; the text names it.
   """
-  with guard.tracing():
-    model = mjw.put_model(mj_model)
+  model = options.accepted(mj_model)
   sdf.check(mj_model)
-  options = {}
+  statics = {}
   for name in fields.option_statics():
     value = getattr(model.opt, name)
-    options[name] = bool(value) if isinstance(value, bool) else int(value)
-  options["warn_overflow"] = 0  # Data.overflow says it; nothing is printed
-  return options
+    statics[name] = bool(value) if isinstance(value, bool) else int(value)
+  statics["warn_overflow"] = 0  # Data.overflow says it; nothing is printed
+  return statics
 
 
 # Contacts that one moving geom can have with the ground, by type; other geoms have one.

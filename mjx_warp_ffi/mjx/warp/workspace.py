@@ -18,6 +18,7 @@ from mjx_warp_ffi.mjx.spec import Sizes, Spec
 from mjx_warp_ffi.mjx.warp import fields, kernels, watch_kernels
 from mjx_warp_ffi.mjx.warp.autoreset import AutoReset
 from mjx_warp_ffi.mjx.warp.fields import lookup
+from mjx_warp_ffi.mjx.warp.options import with_options
 from mjx_warp_ffi.mjx.warp.types import DisableBit, EnableBit, EqType, IntegratorType
 from mjx_warp_ffi.mjx.warp.watch import Watch
 
@@ -54,6 +55,10 @@ class Plan:
   batched: frozenset[str]
   autoreset: bool = False
 
+  def mj_model(self) -> mujoco.MjModel:
+    """The model with the options of the plan."""
+    return with_options(self.spec.mj_model, self.statics)
+
 
 class Side:
   """A stream of the current CUDA device beside the current one."""
@@ -87,10 +92,10 @@ class Workspace:
     self.plan = plan
     self._hand_out = hand_out
     self.memo: dict[str, wp.array] = {}
-    mj_model = plan.spec.mj_model
-    self.m = _make_model(plan)
+    mj_model = plan.mj_model()
+    self.m = _make_model(plan, mj_model)
     pairs = _pairs(self.m)
-    self.d = _make_data(plan, pairs)
+    self.d = _make_data(plan, pairs, mj_model=mj_model)
     converted = {n: lookup(self.m, target) for n, target in fields.CONVERTED.items()}
     self._raw = {n: wp.zeros_like(x) for n, x in converted.items()}
     self._static_geoms = kernels.StaticGeoms(mj_model)
@@ -253,8 +258,8 @@ class Counts:
 COUNTS = Counts()
 
 
-def _make_model(plan: Plan) -> mjw.Model:
-  mj_model, statics = plan.spec.mj_model, plan.statics
+def _make_model(plan: Plan, mj_model: mujoco.MjModel) -> mjw.Model:
+  statics = plan.statics
   m = mjw.put_model(mj_model)
   for name in statics._fields:
     value = getattr(m.opt, name)
@@ -295,13 +300,13 @@ def spread(nworld: int) -> int:
   return nworld + min(nworld, _SPARE_WORLDS)
 
 
-def _make_data(plan: Plan, pairs: float) -> mjw.Data:
+def _make_data(plan: Plan, pairs: float, *, mj_model: mujoco.MjModel) -> mjw.Data:
   sizes, nworld = plan.sizes, plan.nworld
   naconmax = pool_size(sizes, nworld, pairs=pairs)
   nccdmax = sizes.nccdmax
   naccdmax = sizes.naccdmax or (None if nccdmax is None else min(naconmax, nccdmax * nworld))
   return mjw.make_data(
-    plan.spec.mj_model,
+    mj_model,
     nworld=nworld,
     nconmax=sizes.nconmax,
     njmax=sizes.njmax,

@@ -13,7 +13,7 @@ class ContactSmoothing:
   A step is the same with and without. Its gradient is that of a step in which a contact fades in
   over the distance `width` and pushes bodies apart there, and in which friction is softer; it is
   taken at the states that the step without goes through. What it costs in truth, and when it
-  helps, says the page on gradients, section "Smoothed contacts".
+  helps, says the page "Smoothed contacts" of the documentation.
 
   Attributes:
     width: the distance over which a contact fades in, in the unit of lengths.

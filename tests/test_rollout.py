@@ -194,6 +194,31 @@ def test_worlds_of_a_batch_roll_out_alone(rng):
     np.testing.assert_allclose(final.xpos[i], end.xpos, rtol=1e-5, atol=1e-6)
 
 
+def test_every_field_of_data_can_be_recorded_by_name():
+  m = _load("hopper")
+  model = mjx.put_model(m)
+  data = mjx.make_data(model, nconmax=4)
+  names = [name for name in vars(data) if name != "sizes"]
+  contacts = [f"contact.{name}" for name in vars(data.contact)]
+  ctrl = jnp.ones((3, m.nu))
+  path, _ = jax.jit(lambda u: mjx.rollout(model, data, u, outputs=(*names, *contacts)))(ctrl)
+  for t in range(3):
+    data = mjx.step(model, data.replace(ctrl=ctrl[t]))
+    for name in names:
+      now = jax.tree.map(lambda x, t=t: x[t], path.outputs[name])
+      jax.tree.map(np.testing.assert_array_equal, now, getattr(data, name))
+    for name in contacts:
+      field = getattr(data.contact, name.removeprefix("contact."))
+      np.testing.assert_array_equal(path.outputs[name][t], field)
+
+
+def test_a_function_may_return_numbers():
+  m = _load("cartpole")
+  model, data = mjx.put_model(m), mjx.make_data(m)
+  path, _ = mjx.rollout(model, data, jnp.zeros((3, m.nu)), outputs=lambda d: {"alive": 1.0})
+  np.testing.assert_array_equal(path.alive, np.ones(3))
+
+
 def test_no_controls_make_no_trajectory():
   m = _load("cartpole")
   model, data = mjx.put_model(m), mjx.make_data(m)
@@ -213,6 +238,8 @@ def test_wrong_arguments_are_named():
     mjx.rollout(model, data, jnp.zeros((4, 1)), checkpoint_every=0)
   with pytest.raises(ValueError, match="Data has no speed; outputs may be act"):
     mjx.rollout(model, data, jnp.zeros((4, 1)), outputs=("speed",))
+  with pytest.raises(ValueError, match="Data has no sensors; did you mean sensordata"):
+    mjx.rollout(model, data, jnp.zeros((4, 1)), outputs=("sensors",))
   path, _ = mjx.rollout(model, data, jnp.zeros((0, 1)))
   with pytest.raises(AttributeError, match="no 'xpos': ask rollout for it"):
     path.xpos  # noqa: B018 (the attribute access is the test)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 _GRADIENTS = ("analytic", "fd", "none")
@@ -11,6 +13,17 @@ def check_gradient(gradient: Any) -> None:
   """Raises ValueError for what is no way to differentiate a step."""
   if gradient not in _GRADIENTS:
     raise ValueError(f"gradient must be one of {', '.join(_GRADIENTS)}, got {gradient!r}")
+
+
+def meant(unknown: Iterable[str], valid: list[str]) -> str:
+  """Asks for the names that are spelt alike, or end by the unknown one: `mass` is `body_mass`."""
+
+  def near(name: str) -> list[str]:
+    ending = [v for v in valid if v.endswith((f"_{name}", f".{name}"))]
+    return list(dict.fromkeys([*ending, *difflib.get_close_matches(name, valid)]))[:3]
+
+  found = dict.fromkeys(n for name in unknown for n in near(name))
+  return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def static_option(name: str, value: Any, *, old: Any) -> Any:

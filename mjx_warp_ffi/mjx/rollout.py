@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from mjx_warp_ffi.mjx import checks
 from mjx_warp_ffi.mjx.forward import advance, step
 from mjx_warp_ffi.mjx.types import Data, Model
 from mjx_warp_ffi.mjx.warp import fields
@@ -74,10 +75,10 @@ def rollout(
     substeps: steps a control.
     checkpoint_every: control steps between saved states under `grad`; about sqrt(T) takes the least
       memory. None saves every state.
-    outputs: names of fields of Data to record with the states, such as ("sensordata", "xpos"), or a
-      function of the Data after a control step that returns a pytree. Results are those of the
-      state before the last step, as `step` leaves them. Under `grad` what is recorded must have a
-      gradient.
+    outputs: names of fields of Data to record with the states, such as ("sensordata", "xpos",
+      "contact", "contact.dist"), or a function of the Data after a control step that returns a
+      pytree of arrays or numbers. Results are those of the state before the last step, as `step`
+      leaves them. Under `grad` what is recorded must have a gradient.
 
   Returns:
     The trajectory, and the Data after the last step, as T `substeps` calls of `step` leave it.
@@ -96,7 +97,7 @@ def rollout(
     if names is None:
       after = step(m, before, substeps=substeps)
     else:
-      after = advance(m, before, substeps=substeps, results=names)
+      after = advance(m, before, substeps=substeps, results=(*names, *_of_contacts(names)))
     return _state_of(after), record(after)
 
   # the last control step is outside: it alone has results that somebody sees
@@ -124,18 +125,26 @@ def _recorder(d: Data, outputs: Outputs) -> tuple[Callable[[Data], Trajectory], 
   names = None
   if not callable(outputs):
     names = tuple(outputs) if not isinstance(outputs, str) else (outputs,)
-    valid = [f.name for f in fields.data_fields()]
+    own = ("ncon", "warning", "contact")
+    valid = [*own, *_of_contacts(own), *(f.name for f in fields.data_fields())]
     unknown = sorted(set(names) - set(valid))
     if unknown:
-      raise ValueError(
-        f"Data has no {', '.join(unknown)}; outputs may be " + ", ".join(sorted(valid))
-      )
+      hint = checks.meant(unknown, valid) or "; outputs may be " + ", ".join(sorted(valid))
+      raise ValueError(f"Data has no {', '.join(unknown)}{hint}")
 
   def record(d: Data) -> Trajectory:
-    more = outputs(d) if callable(outputs) else {name: getattr(d, name) for name in names or ()}
+    if callable(outputs):
+      more = jax.tree.map(jnp.asarray, outputs(d))
+    else:
+      more = {name: fields.lookup(d, name) for name in names or ()}
     return Trajectory(time=d.time, qpos=d.qpos, qvel=d.qvel, act=d.act, outputs=more)
 
   return record, names
+
+
+def _of_contacts(names: Sequence[str]) -> list[str]:
+  """The fields of contacts, if names have contacts as a whole."""
+  return [f"contact.{f.name}" for f in fields.contact_fields()] if "contact" in names else []
 
 
 def _checkpointed(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar, dataclass_transform
 
@@ -83,15 +82,8 @@ def _reject(what: str, names: Iterable[str], valid: Iterable[str], hint: str = "
   if not unknown:
     return
   if not hint:
-    near = {n: None for u in unknown for n in _nearest(u, valid)}
-    hint = f"; did you mean {' or '.join(near)}?" if near else "; `vars` of it has the valid names"
+    hint = checks.meant(unknown, valid) or "; `vars` of it has the valid names"
   raise ValueError(f"{what} has no replaceable field {', '.join(unknown)}{hint}")
-
-
-def _nearest(name: str, valid: list[str]) -> list[str]:
-  """Up to three names that are spelt alike, or that end by `name`: `mass` is `body_mass`."""
-  ending = [v for v in valid if v.endswith((f"_{name}", f".{name}"))]
-  return list(dict.fromkeys([*ending, *difflib.get_close_matches(name, valid)]))[:3]
 
 
 def _batch(shape: Sequence[Any]) -> str:

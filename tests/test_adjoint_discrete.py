@@ -89,6 +89,22 @@ def test_sensors_of_forces_feel_spatial_tendons_with_the_discrete_step():
     case.check(SMOOTH)
 
 
+@pytest.mark.parametrize(
+  ("text", "states"),
+  [
+    (models.CONSTRAINED, lambda m: random_states(m, spread=0.3, seed=1)),
+    (models.CONTACTS.format(condim=3), settled_states),
+  ],
+  ids=["rows", "contacts"],
+)
+def test_the_force_of_constraints_has_the_gradient_with_the_discrete_step(text, states):
+  m = load_discrete(text)
+  outputs = ("qfrc_constraint", "qfrc_smooth", "cfrc_int")
+  case = Case(m, states(m), outputs=outputs, wrt=("body_inertia", "dof_damping"))
+  case.adjoint.launch()
+  case.check(STIFF)
+
+
 def test_a_discrete_step_without_room_for_rows_is_refused():
   m = load_discrete(models.SMOOTH)
   with pytest.raises(NotImplementedError, match="njmax=0"):

@@ -108,7 +108,8 @@ class Evaluation:
     g = step.cotangents["qacc"]
     if early is not None:
       g = self._add(g, early)
-    if "qfrc_constraint" in step.cotangents and self.newton.rows:
+    differs = "qfrc_constraint" in step.cotangents and not step.needs.constraint
+    if differs and self.newton.rows:
       forces.acceleration_cotangent(step, self._ma)
       g = self._add(g, self._ma)
     if step.integrate:

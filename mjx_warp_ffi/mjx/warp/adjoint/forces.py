@@ -7,9 +7,11 @@ of the reports that contain it. With q, v and qacc held fixed
     qfrc_smooth = passive + actuator + applied - bias,
     qfrc_constraint = M qacc - qfrc_smooth
 
-at the solution, whose gradient has an error of float32 times that of the forces that cancel. The
-sweep has the power of -(M qacc + bias) alone, so that of the bias takes the power of M qacc once
-more, on n. Each kind of passive force that has a cotangent of its own has its own velocity, too.
+at the solution, whose gradient has an error of float32 times that of the forces that cancel; where
+qfrc_constraint is no such difference, in a discrete step and the inverse dynamics, rows have a
+virtual velocity of their own. The sweep has the power of -(M qacc + bias) alone, so that of the
+bias takes the power of M qacc once more, on n. A kind of passive force that has a cotangent of its
+own has a velocity of its own, too.
 
 The acceleration without constraints is M^-1 qfrc_smooth: with s = M^-1 c of its cotangent c, it has
 the gradient of s . (qfrc_smooth - M qacc_smooth), qacc_smooth held fixed.
@@ -67,8 +69,9 @@ def record(step, actuator: wp.array | None) -> None:
   zero = wp.zeros(vector, dtype=float)
   cotangents = [step.cotangents.get(name, zero) for name in FORCES]
   cotangents[FORCES.index("qfrc_actuator")] = zero if actuator is None else actuator
-  if not step.evaluation.newton.rows or step.needs.inverts:
-    cotangents[-1] = zero  # there is no such force, or it is that of the rows, see `inverse`
+  constraint = cotangents[-1]
+  if not step.evaluation.newton.rows or step.needs.inverts or step.needs.constraint:
+    cotangents[-1] = zero  # there is no such force, or it is that of the rows
   slices, fields = step.sweep.slices, step.fields
   if step.needs.smooth:
     cotangents[FORCES.index("qfrc_smooth")] = _add_acceleration(step)
@@ -76,6 +79,9 @@ def record(step, actuator: wp.array | None) -> None:
     base = zero if name == "n" else slices[fields.w]
     inputs = [base, *cotangents, vec5(*weights), slices[getattr(fields, name)]]
     step.before_sweep.append(functools.partial(wp.launch, _combine, vector, inputs=inputs))
+  if step.needs.constraint:
+    inputs = [slices[fields.w], constraint, slices[0]]
+    step.before_sweep.append(functools.partial(wp.launch, add, vector, inputs=inputs))
   for name, field in PASSIVE.items():
     if name in step.cotangents:
       inputs = [slices[fields.p], step.cotangents[name], slices[getattr(fields, field)]]

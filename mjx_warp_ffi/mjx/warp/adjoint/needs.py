@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 
-from mujoco_warp._src.types import DisableBit
+from mujoco_warp._src.types import DisableBit, IntegratorType
 
 from mjx_warp_ffi.mjx.warp.adjoint import (
   adhesion,
@@ -63,6 +63,7 @@ class Needs:
     reactions: whether forces between bodies have.
     touched: whether forces of contacts have.
     limits: whether sensors of limits have.
+    constraint: whether qfrc_constraint has, where it is no difference of other forces.
     rows: whether there can be constraint rows.
     constrained: whether they act on the outputs.
   """
@@ -80,13 +81,14 @@ class Needs:
   reactions: bool
   touched: bool
   limits: bool
+  constraint: bool
   rows: bool
   constrained: bool
 
   @property
   def row_forces(self) -> bool:
     """Whether forces of constraint rows have cotangents."""
-    return self.rows and (self.reactions or self.touched or self.limits)
+    return self.rows and (self.reactions or self.touched or self.limits or self.constraint)
 
   @property
   def of_acceleration(self) -> bool:
@@ -111,6 +113,7 @@ def needs_of(step, *, scope: Scope, rows: bool) -> Needs:
   at_joints = senses_forces and bool(len(of_kinds(mjm, (force_sensors.JOINT,))))
   smooth = forces.ACCELERATION in names
   reported = at_joints or smooth or not names.isdisjoint({*forces.FORCES, *forces.PASSIVE})
+  discrete = m.opt.integrator == IntegratorType.DISCRETE
   inverts = scope in (Scope.RNE, Scope.INVERSE)
   powers = solves or inverts or reported or not names.isdisjoint({"actuator_force", "act_dot"})
   return Needs(
@@ -127,6 +130,7 @@ def needs_of(step, *, scope: Scope, rows: bool) -> Needs:
     reactions=solves and reactions.wanted(step),
     touched=solves and contact_outputs.of_forces(step),
     limits=rows and limits.wanted(step),
+    constraint=solves and discrete and rows and "qfrc_constraint" in names,
     rows=rows,
     constrained=rows and scope.constrained,
   )

@@ -36,13 +36,13 @@ HINGE = int(mujoco.mjtJoint.mjJNT_HINGE)
 class Fields:
   """Where the frozen velocities stand in `coords` and `fields`; -1: not carried.
 
-  w: the virtual velocity. y, z: those of the implicit term, y . M z. a: the acceleration qacc as a
-  velocity (J qacc, without the Jdot qvel that `acc` has). i, x, p, u: the virtual velocities of
-  inertia, of applied, passive and actuator forces, all w unless such forces have cotangents; n:
-  see `forces`. m: u without the dofs whose total actuator force is at its limit. k, b, f: those of
-  springs, dampers and fluid, p unless one alone has a cotangent. g: that of the compensation of
-  gravity, p, or m at the dofs whose actuators compensate. s, t: the virtual velocity of the
-  cotangent of the acceleration without constraints, and that acceleration.
+  w: the virtual velocity; field 0 is that of rows, w or their own. y, z: those of the implicit
+  term, y . M z. a: qacc as a velocity (J qacc, without the Jdot qvel that `acc` has). i, x, p, u:
+  the virtual velocities of inertia, of applied, passive and actuator forces, all w unless such
+  forces have cotangents; n: see `forces`. m: u without the dofs whose total actuator force is at
+  its limit. k, b, f: those of springs, dampers and fluid, p unless one alone has a cotangent. g:
+  that of the compensation of gravity, p, or m at the dofs whose actuators compensate. s, t: the
+  virtual velocity of the cotangent of qacc_smooth, and that acceleration.
   """
 
   w: int
@@ -73,9 +73,10 @@ def make_fields(
   compensated: bool,
   smooth: bool,
   passive: tuple[str, ...],
+  rows: bool,
 ) -> Fields:
-  """The fields of a step with these needs beside w; `passive` are those of single such forces."""
-  names = ["w"] + ["y", "z"] * second + ["a"] * (acceleration or forces)
+  """The fields of a step with these needs beside w, of passive forces by their names here."""
+  names = ["rows"] * rows + ["w"] + ["y", "z"] * second + ["a"] * (acceleration or forces)
   names += ["i", "x", "p", "u", "n"] * forces + ["m"] * masked
   if compensated and (masked or forces):
     passive = tuple(dict.fromkeys((*passive, "g")))

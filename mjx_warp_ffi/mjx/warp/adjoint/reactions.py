@@ -167,7 +167,7 @@ def _pull_kernel(fields: Fields) -> wp.Kernel:
     n = tree.of_body[b]
     for f in range(wp.static(fields.count)):
       x = nodes.fields[f, world, n]
-      virtual = f == wp.static(fields.w) or f == wp.static(fields.i) or f == wp.static(fields.k)
+      virtual = f == 0 or f == wp.static(fields.i) or f == wp.static(fields.k)
       virtual = virtual or f == wp.static(fields.b) or f == wp.static(fields.u)
       if virtual or f == wp.static(fields.m):
         x = x + of_forces[world, b]

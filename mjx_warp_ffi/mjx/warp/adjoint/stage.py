@@ -136,6 +136,7 @@ class StageAdjoint:
       compensated=bool(np.any(self.mjm.jnt_actgravcomp)),
       smooth=self.needs.smooth,
       passive=tuple(x for name, x in forces.PASSIVE.items() if name in self.outputs),
+      rows=self.needs.constraint,
     )
     self.evaluation = Evaluation(self, settings=settings, masked=masked)
     self.inputs = {name: self.tape.twin(getattr(d, name)) for name in STATE}
@@ -303,6 +304,8 @@ class StageAdjoint:
     self.sweep.coords.zero_()
     if self.fields.a >= 0:
       wp.copy(self.sweep.slices[self.fields.a], self.d.qacc)
+    if self.needs.constraint:
+      wp.copy(self.sweep.slices[0], self.cotangents["qfrc_constraint"])
     self.tape.forward(self._early_count)
     self.tape.backward(self._early_count)
     self._add_acceleration_gradients()

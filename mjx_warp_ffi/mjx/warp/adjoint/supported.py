@@ -296,9 +296,8 @@ def check(
   found = list(_features(m))
   if forces_act(scope, outputs):
     found += dict.fromkeys(_acting(mjm, m))
-  if m.opt.integrator == IntegratorType.DISCRETE:
-    solved = ("qacc_smooth", "qfrc_constraint")
-    found += [f"{name} with the integrator discrete" for name in solved if name in outputs]
+  if m.opt.integrator == IntegratorType.DISCRETE and "qacc_smooth" in outputs:
+    found.append("qacc_smooth with the integrator discrete")
   if "qacc_smooth" in outputs and not m.opt.run_qacc_smooth:
     found.append("qacc_smooth with opt.run_qacc_smooth off")
   if "sensordata" in outputs:

@@ -17,7 +17,7 @@ import numpy as np
 
 from mjx_warp_ffi.mjx.ancestry import moves, subtrees
 from mjx_warp_ffi.mjx.quaternions import conjugate, matrix, multiply, normalize, rotate
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, SLIDE, Topology, topology
+from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL, FREE, SLIDE, Topology, topology
 from mjx_warp_ffi.mjx.warp.types import EqType, GeomType, ObjType, TrnType
 
 Leaves = dict[str, jax.Array]

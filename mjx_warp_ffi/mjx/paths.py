@@ -17,7 +17,7 @@ import numpy as np
 
 from mjx_warp_ffi.mjx.constants import Rest, distance
 from mjx_warp_ffi.mjx.quaternions import conjugate, multiply, normalize, rotate
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE
+from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL, FREE
 from mjx_warp_ffi.mjx.warp.types import GeomType, TrnType, WrapType
 
 _BISECTIONS = 40

@@ -3,10 +3,11 @@
 import warp as wp
 from mujoco_warp._src.types import vec10
 
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, SLIDE, Frames, Nodes, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Frames, Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import record_centres
 from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import matrix, point_velocity, rotate, vec_at
+from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL, FREE, SLIDE
 
 NAMES = ("cdof", "cdof_dot", "cinert")
 

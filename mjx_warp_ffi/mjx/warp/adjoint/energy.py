@@ -6,7 +6,7 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src.types import DisableBit, SensorType
 
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, Nodes, State, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
 from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected
 from mjx_warp_ffi.mjx.warp.adjoint.sensed import with_cotangent
@@ -24,6 +24,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
 )
 from mjx_warp_ffi.mjx.warp.adjoint.springs import Springs
 from mjx_warp_ffi.mjx.warp.adjoint.tendons import Tendons, armature_of
+from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL, FREE
 
 POTENTIAL, KINETIC = int(SensorType.E_POTENTIAL), int(SensorType.E_KINETIC)
 KINDS = (POTENTIAL, KINETIC)

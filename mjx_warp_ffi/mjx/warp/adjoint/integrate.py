@@ -9,7 +9,6 @@ theory for state estimation in robotics, 2018, equations 143 and 147.)
 
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
   imag,
@@ -19,6 +18,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   rotate,
   vec_at,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL, FREE
 
 wp.set_module_options({"enable_backward": False})
 

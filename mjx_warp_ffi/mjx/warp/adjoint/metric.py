@@ -14,18 +14,7 @@ import warp as wp
 from mujoco_warp._src.types import DisableBit
 
 from mjx_warp_ffi.mjx.warp.adjoint import tendons, transmissions
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import (
-  BALL,
-  FREE,
-  HINGE,
-  SLIDE,
-  Carried,
-  Frames,
-  Nodes,
-  State,
-  Topology,
-  Tree,
-)
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Carried, Frames, Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import (
   Rates,
   Slopes,
@@ -38,6 +27,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.reflected import Reflected, reflected_on
 from mjx_warp_ffi.mjx.warp.adjoint.smooth import Dofs, Inertia, dof_parameters, kinetic
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import magnitude, rotate
 from mjx_warp_ffi.mjx.warp.adjoint.springs import Springs, spring_slope
+from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL, FREE, HINGE, SLIDE, Topology
 
 
 @wp.struct

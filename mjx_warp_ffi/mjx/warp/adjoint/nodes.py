@@ -1,18 +1,14 @@
 """The tree, swept from the root: poses, velocity fields and the acceleration of every joint node.
 
-A body with n joints is a chain of n nodes, of which the last is the body; a body without joints is
-one node, and node 0 is the world. No kernel then loops over joints.
-
-A node's fields are spatial vectors at its origin in world axes: `vel` of the velocity qvel, `acc`
-of (qvel, qacc) without gravity, and `fields`, the velocity fields V(x) of the frozen generalised
-velocities x in `coords` (`Fields` numbers them).
+`topology` says which nodes there are. A node's fields are spatial vectors at its origin in world
+axes: `vel` of the velocity qvel, `acc` of (qvel, qacc) without gravity, and `fields`, the velocity
+fields V(x) of the frozen generalised velocities x in `coords` (`Fields` numbers them).
 """
 
 import dataclasses
 import functools
 
 import mujoco
-import numpy as np
 import warp as wp
 
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
@@ -24,12 +20,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   vec_at,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape
-
-NONE = -1
-FREE = int(mujoco.mjtJoint.mjJNT_FREE)
-BALL = int(mujoco.mjtJoint.mjJNT_BALL)
-SLIDE = int(mujoco.mjtJoint.mjJNT_SLIDE)
-HINGE = int(mujoco.mjtJoint.mjJNT_HINGE)
+from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL, FREE, HINGE, NONE, SLIDE, topology
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,60 +138,6 @@ class Carried:
   nodes: Nodes
   coords: wp.array
   count: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Topology:
-  """The nodes of a model as numpy arrays, and the nodes of each depth."""
-
-  arrays: dict[str, np.ndarray]
-  levels: list[np.ndarray]
-  count: int
-
-
-def topology(m: mujoco.MjModel) -> Topology:
-  """The nodes of a model."""
-  nodes = []  # (body, joint or -1, first of its body, last of its body)
-  for body in range(m.nbody):
-    adr, num = m.body_jntadr[body], m.body_jntnum[body]
-    joints = list(range(adr, adr + num)) or [NONE]
-    nodes += [(body, j, j == joints[0], j == joints[-1]) for j in joints]
-  body, jnt, first, last = (np.array(x) for x in zip(*nodes, strict=True))
-  of_body = np.flatnonzero(last)
-  parent = np.where(first, of_body[m.body_parentid[body]], np.arange(len(nodes)) - 1)
-  has = jnt != NONE
-  kind, qposadr, dofadr = (
-    np.where(has, x[jnt], NONE) if m.njnt else np.full(len(nodes), NONE)
-    for x in (m.jnt_type, m.jnt_qposadr, m.jnt_dofadr)
-  )
-  depth = np.zeros(len(nodes), dtype=int)
-  for n in range(1, len(nodes)):
-    depth[n] = depth[parent[n]] + 1
-  arrays = dict(
-    parent=parent,
-    placed=np.where(first & (kind != FREE), body, NONE),
-    mocap=np.where(last, m.body_mocapid[body], NONE),
-    jnt=jnt,
-    kind=kind,
-    qposadr=qposadr,
-    dofadr=dofadr,
-    of_body=of_body,
-    free_root=_free_roots(m, of_body),
-  )
-  levels = [np.flatnonzero(depth == i) for i in range(1, depth.max() + 1)]
-  return Topology(arrays, levels, len(nodes))
-
-
-def _free_roots(m: mujoco.MjModel, of_body: np.ndarray) -> np.ndarray:
-  """The node of the freely floating rigid body that each body is part of, or -1."""
-  out = np.full(m.nbody, NONE)
-  for body in range(1, m.nbody):
-    root = m.body_rootid[body]
-    joint = m.body_jntadr[root]
-    if joint >= 0 and m.jnt_type[joint] == FREE and m.body_subtreemass[root] > 0:
-      if np.sum(m.body_jntnum[m.body_rootid == root]) == 1:
-        out[body] = of_body[root]
-  return out
 
 
 @wp.func

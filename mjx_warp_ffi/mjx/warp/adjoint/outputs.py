@@ -8,7 +8,7 @@ import warp as wp
 
 from mjx_warp_ffi.mjx.warp.adjoint.attached import Geoms, Sites, geom_frame, site_frame
 from mjx_warp_ffi.mjx.warp.adjoint.forces import ACCELERATION, FORCES, PASSIVE
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, SLIDE, Frames, Nodes, State, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Frames, Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.smooth import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
@@ -19,6 +19,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   unit_at,
   unrotate,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL, FREE, SLIDE
 
 BODIES = ("xpos", "xquat", "xmat", "xipos", "ximat")
 JOINTS = ("xanchor", "xaxis")

@@ -26,9 +26,10 @@ from mjx_warp_ffi.mjx.warp.adjoint.law import (
   polynomial,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.metric import Diagonals
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, Nodes, State, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import point_velocity, rotation_vector, unit_at
+from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL
 from mjx_warp_ffi.mjx.warp.adjoint.welds import CONNECT, WELD, ends, rotation_rate
 
 

@@ -28,9 +28,10 @@ from mjx_warp_ffi.mjx.warp.adjoint.law import (
   polynomial,
   quadratic_power,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, State
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import State
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotation_vector, safe_length, unit_at, vec_at
+from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL
 
 
 @wp.func

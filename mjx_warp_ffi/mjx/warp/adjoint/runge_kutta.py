@@ -15,9 +15,9 @@ from mujoco_warp._src import forward, math
 from mujoco_warp._src.types import DynType, vec10
 
 from mjx_warp_ffi.mjx.warp.adjoint.integrate import turned_adjoint
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import quat_at, vec_at
 from mjx_warp_ffi.mjx.warp.adjoint.stage import OUTPUTS, RATES, StageAdjoint
+from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL, FREE
 
 # A step returns what its last stage found, but for what sensors make, which see the first alone.
 _OF_SENSORS = ("sensordata", "subtree_linvel", "subtree_angmom", "history")

@@ -5,7 +5,7 @@ import functools
 import warp as wp
 from mujoco_warp._src.types import DisableBit
 
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import BALL, FREE, Fields, State
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Fields, State
 from mjx_warp_ffi.mjx.warp.adjoint.rates import graded
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
@@ -16,6 +16,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   unit_at,
   vec_at,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL, FREE
 
 
 @wp.struct

@@ -14,15 +14,7 @@ from mujoco_warp._src.types import TrnType
 
 from mjx_warp_ffi.mjx.warp.adjoint import adhesion
 from mjx_warp_ffi.mjx.warp.adjoint.attached import Sites, site_arm, site_frame
-from mjx_warp_ffi.mjx.warp.adjoint.nodes import (
-  BALL,
-  FREE,
-  Carried,
-  Nodes,
-  State,
-  Topology,
-  Tree,
-)
+from mjx_warp_ffi.mjx.warp.adjoint.nodes import Carried, Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates, make_rates
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   conj,
@@ -34,6 +26,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   unrotate,
   vec_at,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL, FREE, Topology
 
 JOINT = int(TrnType.JOINT)
 INPARENT = int(TrnType.JOINTINPARENT)

@@ -165,3 +165,22 @@ def test_unknown_and_integer_arrays_are_refused_by_name(rng):
     _gradients(m, d, cotangents, ("body_weight",))
   with pytest.raises(TypeError, match="geom_matid has dtype int32"):
     _gradients(m, d, cotangents, ("geom_matid",))
+
+
+def test_where_nothing_moves_by_itself_poses_have_a_gradient():
+  mj_model = mujoco.MjModel.from_xml_string(
+    """<mujoco><worldbody><body mocap="true"><geom size=".1"/><site pos=".1 0 0"/></body>
+    </worldbody></mujoco>"""
+  )
+  weights = jnp.array([1.0, 2.0, 3.0])
+
+  def loss(pos, gradient, function):
+    m = mjx.put_model(mj_model, gradient=gradient)
+    d = mjx.make_data(m).replace(mocap_pos=pos)
+    return jnp.sum(function(m, d).site_xpos * weights)
+
+  for function in (mjx.kinematics, mjx.forward, mjx.step):
+    found = jax.grad(loss)(jnp.zeros((1, 3)), "fd", function)
+    np.testing.assert_allclose(found, [weights], rtol=1e-3)  # differences of float32
+    with pytest.raises(NotImplementedError, match="without degrees of freedom.*gradient='fd'"):
+      jax.grad(loss)(jnp.zeros((1, 3)), "analytic", function)

@@ -219,6 +219,23 @@ def test_a_function_may_return_numbers():
   np.testing.assert_array_equal(path.alive, np.ones(3))
 
 
+def test_forward_mode_is_refused_with_what_to_use_instead():
+  m = _load("cartpole")
+  model = mjx.put_model(m)
+  ctrl = jnp.zeros((4, m.nu))
+
+  def end(u):
+    return jnp.sum(mjx.rollout(model, mjx.make_data(model), u)[0].qpos)
+
+  for derivative in (
+    jax.jacfwd(end),
+    jax.hessian(end),
+    jax.grad(lambda u: jnp.sum(jax.grad(end)(u))),
+  ):
+    with pytest.raises(NotImplementedError, match="reverse mode only: for forward mode use"):
+      derivative(ctrl)
+
+
 def test_no_controls_make_no_trajectory():
   m = _load("cartpole")
   model, data = mjx.put_model(m), mjx.make_data(m)

@@ -18,6 +18,7 @@ from mjx_warp_ffi.mjx.forward import advance, step
 from mjx_warp_ffi.mjx.types import Data, Model
 from mjx_warp_ffi.mjx.warp import fields
 from mjx_warp_ffi.mjx.warp.batching import varying_alike
+from mjx_warp_ffi.mjx.warp.reverse import reverse_only
 
 Outputs = Sequence[str] | Callable[[Data], Any]
 State = dict[str, jax.Array]
@@ -102,7 +103,8 @@ def rollout(
 
   # the last control step is outside: it alone has results that somebody sees
   state, ctrl = varying_alike((_state_of(d), ctrl), m, d)
-  state, rows = _checkpointed(body, state, ctrl[:-1], checkpoint_every)
+  with reverse_only():
+    state, rows = _checkpointed(body, state, ctrl[:-1], checkpoint_every)
   final = step(m, d.replace(**state, ctrl=ctrl[-1]), substeps=substeps)
   last = jax.tree.map(lambda x: x[None], record(final))
   return jax.tree.map(lambda *x: jnp.concatenate(x), *rows, last), final

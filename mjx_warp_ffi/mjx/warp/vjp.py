@@ -88,7 +88,8 @@ def differentiable_results(staged: Staged, scope: Scope) -> Callable[[Model, Inp
       inputs = reset_vjp.healthy(m, inputs, reset=reset)
     else:
       out, reset = staged.results(*once), None
-    qacc = out[scope.acceleration] if scope.acceleration else inputs.arrays.get("qacc")
+    # none where nothing moves
+    qacc = out.get(scope.acceleration) if scope.acceleration else inputs.arrays.get("qacc")
     return out, (m, inputs, qacc, reset, rule)
 
   def backward(residual: Any, cotangents: dict[str, Any]) -> Any:
@@ -135,12 +136,15 @@ def _rule(
     raise NotImplementedError(
       f"contact_smoothing belongs to gradient='analytic', this Model has {m.gradient!r}"
     )
-  if not m.nv:
-    raise NotImplementedError("a model without degrees of freedom has no gradient")
   leaves, arrays = moving
   read = tuple(n for n in leaves if fields.lookup(m, n).size and not n.startswith(_DRAWN))
   if m.gradient == "fd":
     return Differences(staged, read, arrays)
+  if not m.nv:
+    raise NotImplementedError(
+      "no analytic gradient for: a model without degrees of freedom. Differences have one:"
+      " gradient='fd'"
+    )
   return analytic.rule_of(staged.name, m, inputs=inputs, parameters=read, scope=scope)
 
 

@@ -113,52 +113,85 @@ class Analytic:
     self, m: Model, inputs: Inputs, *, qacc: jax.Array | None, cotangents: Results, in_loop: bool
   ) -> Results:
     """The gradients by one pass."""
-    given = dict(cotangents)
     if qacc is None:
       qacc = jnp.zeros(m.nv, jnp.float32)
-    # this is the acceleration of the step; after one of RK4 that of its last stage, without a rule
-    if "qacc_warmstart" in given and m.opt.integrator != IntegratorType.RK4:
-      warmstart = given.pop("qacc_warmstart")
-      given["qacc"] = given["qacc"] + warmstart if "qacc" in given else warmstart
-    smoothed = self.wanted.smoothing is not None
-    # there another matrix takes the place of M, or nothing is computed
-    other = m.opt.integrator == IntegratorType.DISCRETE or not m.opt.run_qacc_smooth
-    other = other and self.wanted.scope is Scope.SMOOTH
+    given = _with_warmstart(m, cotangents)
     if not in_loop:
-      # the state that a rollout carries has cotangents throughout: its warm start is checked below
-      carried = ("qacc_warmstart",) if "time" in given else ()
-      asked = [n for n in given if n not in carried]
-      check_outputs(asked, scope=self.wanted.scope, smoothed=smoothed)
-      if other and "qacc_smooth" in given:
-        supported.refuse(["qacc_smooth with the integrator discrete or run_qacc_smooth off"])
+      self._check(m, given)
     # to the adjoint any acceleration is qacc
-    named = {self.wanted.scope.acceleration: "qacc"}
-    given = {named.get(n, n): ct for n, ct in given.items()}
-    rules = [named.get(n, n) for n in _rules(self.wanted.scope, smoothed)]
-    if other:
-      rules.remove("qacc")
-    unruled = tuple(n for n in given if n not in rules)
-    ruled = tuple(n for n in rules if n in given)
-    wanted = dataclasses.replace(self.wanted, cotangents=ruled, unruled=unruled)
-    if wanted.scope is Scope.FORWARD and not _NEEDS_SOLVE.intersection(ruled):
-      wanted = dataclasses.replace(wanted, scope=Scope.FORCES, smoothing=None)
-    plan = _plan(m, inputs.sizes, wanted=wanted)
-    _check_rules(plan, wanted)
-    # the carry of a loop has a cotangent for everything: that it is zero shows only at run time
-    nonzero = [jnp.any(given[n] != 0) for n in unruled]
-    found = sensor_rules.unruled(m.spec.mj_model, smoothed=smoothed)
-    silent = sum(found.values(), [])
-    if "sensordata" in ruled and silent:  # some sensors have a rule, and these have not
-      unruled += ("sensordata",)
-      nonzero.append(jnp.any(given["sensordata"][np.array(silent)] != 0))
-      wanted = dataclasses.replace(wanted, unruled=unruled)
-    bad = [jnp.stack(nonzero).astype(jnp.int32)] if unruled else []
-    gradients = _gradients(wanted, m, inputs, (qacc, *(given[n] for n in ruled), *bad))
+    renamed = {self.wanted.scope.acceleration: "qacc"}
+    given = {renamed.get(n, n): ct for n, ct in given.items()}
+    wanted = self._sort(m, given)
+    _check_rules(_plan(m, inputs.sizes, wanted=wanted), wanted)
+    wanted, nonzero = _with_silent_sensors(m, given, wanted)
+    bad = [jnp.stack(nonzero).astype(jnp.int32)] if nonzero else []
+    ruled = (given[n] for n in wanted.cotangents)
+    gradients = _gradients(wanted, m, inputs, (qacc, *ruled, *bad))
     if bad:
       gradients = {n: jnp.where(jnp.any(bad[0]), jnp.nan, x) for n, x in gradients.items()}
     if "time" in given:
       gradients["time"] = given["time"] + gradients["time"]
     return gradients
+
+  def _check(self, m: Model, given: Results) -> None:
+    """Raises NotImplementedError if a result with a cotangent has no rule."""
+    # the state that a rollout carries has cotangents throughout: its warm start is checked later
+    carried = ("qacc_warmstart",) if "time" in given else ()
+    asked = [n for n in given if n not in carried]
+    check_outputs(asked, scope=self.wanted.scope, smoothed=self.wanted.smoothing is not None)
+    if "qacc_smooth" in given and _lacks_smooth(m, self.wanted.scope):
+      supported.refuse(["qacc_smooth with the integrator discrete or run_qacc_smooth off"])
+
+  def _sort(self, m: Model, given: Results) -> Wanted:
+    """What is wanted, of the results that have a cotangent: those with a rule, and the others."""
+    scope = self.wanted.scope
+    rules = list(_rules(scope, self.wanted.smoothing is not None))
+    if scope.acceleration in rules:
+      rules[rules.index(scope.acceleration)] = "qacc"
+    if _lacks_smooth(m, scope):
+      rules.remove("qacc")
+    ruled = tuple(n for n in rules if n in given)
+    unruled = tuple(n for n in given if n not in rules)
+    wanted = dataclasses.replace(self.wanted, cotangents=ruled, unruled=unruled)
+    if scope is Scope.FORWARD and not _NEEDS_SOLVE.intersection(ruled):
+      wanted = dataclasses.replace(wanted, scope=Scope.FORCES, smoothing=None)
+    return wanted
+
+
+def _with_warmstart(m: Model, cotangents: Results) -> Results:
+  """The cotangents, with that of the warm start in that of the acceleration, which it equals.
+
+  After a step of RK4 it is the acceleration of the last stage, which has no rule.
+  """
+  given = dict(cotangents)
+  if "qacc_warmstart" in given and m.opt.integrator != IntegratorType.RK4:
+    warmstart = given.pop("qacc_warmstart")
+    given["qacc"] = given["qacc"] + warmstart if "qacc" in given else warmstart
+  return given
+
+
+def _lacks_smooth(m: Model, scope: Scope) -> bool:
+  """Whether qacc_smooth has no rule: it has another matrix than M, or is not computed."""
+  other = m.opt.integrator == IntegratorType.DISCRETE or not m.opt.run_qacc_smooth
+  return other and scope is Scope.SMOOTH
+
+
+def _with_silent_sensors(
+  m: Model, given: Results, wanted: Wanted
+) -> tuple[Wanted, list[jax.Array]]:
+  """Adds sensordata to the unruled results if only some sensors have a rule.
+
+  Returns:
+    What is wanted, and of each unruled result whether its cotangent is not zero. The carry of a
+    loop has a cotangent for everything: that it is zero shows only at run time.
+  """
+  nonzero = [jnp.any(given[n] != 0) for n in wanted.unruled]
+  found = sensor_rules.unruled(m.spec.mj_model, smoothed=wanted.smoothing is not None)
+  silent = sum(found.values(), [])
+  if "sensordata" in wanted.cotangents and silent:
+    nonzero.append(jnp.any(given["sensordata"][np.array(silent)] != 0))
+    wanted = dataclasses.replace(wanted, unruled=(*wanted.unruled, "sensordata"))
+  return wanted, nonzero
 
 
 def _of_contacts(m: Model, cotangents: Results) -> Results:

@@ -8,10 +8,9 @@ the opposite of all other forces in the equation of motion. So the opposite of i
 virtual velocity, for those forces alone, and nothing is to be solved. The gradient with respect to
 a is that of the same power.
 
-The force of the constraints J^T f has the power of the rows on its cotangent.
-
-So it is where a is given and only the bias force has its inertial part, as in `rne`: the cotangent
-of that force is one of those in `forces`.
+The force of the constraints J^T f is another output: the power of the rows on its cotangent is
+added. The same holds for `rne`, where a is given too and the bias force has the inertial part: the
+cotangent of that force is one of those in `forces`.
 """
 
 import warp as wp

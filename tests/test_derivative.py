@@ -115,6 +115,21 @@ def test_a_model_without_actuators_and_sensors_has_empty_matrices():
   assert [x.shape for x in result] == [(2, 2), (2, 0), (0, 2), (0, 0)]
 
 
+@pytest.mark.parametrize("centered", [True, False])
+def test_a_model_without_degrees_of_freedom_has_those_of_what_it_has(centered):
+  xml = """<mujoco><worldbody><body><geom size='.1'/><site name='s'/></body></worldbody>
+    {}<sensor><framepos objtype='site' objname='s'/></sensor></mujoco>"""
+  drive = "<actuator><general site='s' dyntype='integrator' gear='1 0 0 0 0 0'/></actuator>"
+  m = mujoco.MjModel.from_xml_string(xml.format(""))
+  result = mjx.transition_fd(mjx.put_model(m), mjx.make_data(m), centered=centered)
+  assert [x.shape for x in result] == [(0, 0), (0, 0), (3, 0), (3, 0)]
+  m = mujoco.MjModel.from_xml_string(xml.format(drive))
+  a, b, c, d = mjx.transition_fd(mjx.put_model(m), mjx.make_data(m), centered=centered)
+  np.testing.assert_allclose(a, [[1.0]], rtol=1e-5)  # the activation is an integral
+  np.testing.assert_allclose(b, [[m.opt.timestep]], rtol=1e-3)
+  assert not np.any(c) and not np.any(d)
+
+
 def _along(m, d, change, eps=1e-6):
   """A central difference of C MuJoCo's step along `change(m, d, eps)`."""
   spec = int(mujoco.mjtState.mjSTATE_INTEGRATION)

@@ -59,15 +59,13 @@ def transition_fd(
     inputs["qacc_warmstart"] = base["qacc"]  # so that every world ends at the same solution
 
   def change(up: Any, down: Any, _: Any) -> tuple[jax.Array, jax.Array]:
-    parts = [tangent.difference(m, down["qpos"], up["qpos"])] if m.nq else []
+    parts = [tangent.difference(m, down["qpos"], up["qpos"])] if m.nq else [jnp.zeros(0)]
     parts += [up[name] - down[name] for name in ("qvel", "act") if name in up]
     sensors = up["sensordata"] - down["sensordata"] if m.nsensordata else jnp.zeros(0, jnp.float32)
     return jnp.concatenate(parts), sensors
 
   steps = {}
-  for name in ("qpos", "qvel", "act", "ctrl"):
-    if name not in inputs:
-      continue  # the model has none
+  for name in (n for n in ("qpos", "qvel", "act", "ctrl") if n in inputs):
     sizes = fd.step_sizes(m, inputs, name=name)
     sizes = sizes if eps is None else jnp.full_like(sizes, eps)
     limits = _room(m, inputs["ctrl"], sizes) if name == "ctrl" else (True, True)
@@ -77,10 +75,13 @@ def transition_fd(
       forwards = jnp.where(forwards > 0, forwards, backwards)
       backwards = jnp.zeros_like(sizes)
     steps[name] = forwards, backwards
+  n = 2 * m.nv + m.na
+  if not steps:
+    none = jnp.zeros((0, 0), jnp.float32), jnp.zeros((m.nsensordata, 0), jnp.float32)
+    return none[0], none[0], none[1], none[1]
   state, sensors = fd.quotients(
     results, change, m=m, inputs=inputs, steps=steps, base=None if centered else base
   )
-  n = 2 * m.nv + m.na
   return state[:n].T, state[n:].T, sensors[:n].T, sensors[n:].T
 
 

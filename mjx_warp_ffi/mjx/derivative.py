@@ -59,10 +59,10 @@ def transition_fd(
     inputs["qacc_warmstart"] = base["qacc"]  # so that every world ends at the same solution
 
   def change(up: Any, down: Any, _: Any) -> tuple[jax.Array, jax.Array]:
-    parts = [tangent.difference(m, down["qpos"], up["qpos"])] if m.nq else [jnp.zeros(0)]
+    parts = [tangent.difference(m, down["qpos"], up["qpos"])] if m.nq else []
     parts += [up[name] - down[name] for name in ("qvel", "act") if name in up]
     sensors = up["sensordata"] - down["sensordata"] if m.nsensordata else jnp.zeros(0, jnp.float32)
-    return jnp.concatenate(parts), sensors
+    return jnp.concatenate([jnp.zeros(0, jnp.float32), *parts]), sensors
 
   steps = {}
   for name in (n for n in ("qpos", "qvel", "act", "ctrl") if n in inputs):

@@ -88,8 +88,9 @@ def sharded(call: Callable[..., Arrays], by_world: list[bool]) -> Callable[..., 
   def on_devices(*args: jax.Array) -> Arrays:
     found = (_cut(x) for x, is_by_world in zip(args, by_world, strict=True) if is_by_world)
     cut = next(filter(None, found), None)
-    if cut is None:
-      return function(*args)
+    if cut is None:  # with explicit axes alone the types are known to say that nothing is cut
+      mesh = jax.sharding.get_abstract_mesh()
+      return (call if mesh.axis_names and mesh.are_all_axes_explicit else function)(*args)
     mesh, worlds = cut.mesh, cut.spec
     specs = tuple(worlds if is_by_world else PartitionSpec() for is_by_world in by_world)
     laid = (reshard(x, NamedSharding(mesh, s)) for x, s in zip(args, specs, strict=True))

@@ -142,15 +142,6 @@ def test_time_and_untouched_inputs_have_exact_gradients():
   np.testing.assert_array_equal(zero, np.zeros(m.nv))
 
 
-@pytest.mark.parametrize("gradient", ["analytic", "fd"])
-def test_a_model_without_degrees_of_freedom_is_refused(gradient):
-  xml = "<mujoco><worldbody><body mocap='true'><geom size='.1'/></body></worldbody></mujoco>"
-  m = mjx.put_model(mujoco.MjModel.from_xml_string(xml), gradient=gradient)
-  d = mjx.make_data(m)
-  with pytest.raises(NotImplementedError, match="without degrees of freedom"):
-    jax.grad(lambda p: jnp.sum(mjx.step(m, d.replace(mocap_pos=p)).xpos))(d.mocap_pos)
-
-
 def test_the_warm_start_after_a_step_of_rk4_is_refused():
   m = mujoco.MjModel.from_xml_path(str(helpers.model_path("double_pendulum")))
   m.opt.integrator = mujoco.mjtIntegrator.mjINT_RK4

@@ -252,7 +252,7 @@ def test_a_step_through_contacts_of_an_sdf_has_the_gradient_of_c_mujocos(partner
     return jnp.vdot(weight.astype(np.float32), after), after
 
   gradient = jax.jit(jax.vmap(jax.grad(loss, (0, 1, 2), has_aux=True), (0, 0, None)))
-  size = m.geom_size[0, 0]
+  size = np.float32(m.geom_size[0, 0])
   (by_qpos, *rest), after = gradient(start.astype(np.float32), qvel.astype(np.float32), size)
   errors = []
   for i in range(6):

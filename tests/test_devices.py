@@ -45,6 +45,9 @@ def test_the_gradient_of_what_devices_share_is_the_sum_of_theirs():
   _finish(_start("program_shared_gradients.py"))
 
 
+@pytest.mark.skipif(
+  jax.__version_info__ < (0, 10), reason="shard_map of JAX 0.8 refuses axes that types show"
+)
 def test_worlds_stay_on_their_devices_where_types_say_so():
   _finish(_start("program_explicit.py"))
 

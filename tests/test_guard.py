@@ -63,6 +63,23 @@ def _hold(context):
     return True
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_body_that_is_interrupted_while_it_waits_leaves_others_their_turn(monkeypatch, alone):
+  class Interrupted:
+    def acquire(self):
+      raise KeyboardInterrupt
+
+  free = guard.CPU_KERNELS
+  monkeypatch.setattr(guard, "CPU_KERNELS", Interrupted())
+  with pytest.raises(KeyboardInterrupt), guard.body(wp.get_device("cpu"), 0, alone=alone):
+    pass
+  monkeypatch.setattr(guard, "CPU_KERNELS", free)
+  entered = []
+  other = start(lambda: entered.append(_hold(guard.body(wp.get_device("cpu"), 0, alone=True))))
+  other.join(10)
+  assert entered
+
+
 def test_a_lock_is_free_after_an_exception():
   lock = guard.SharedLock()
   for context in (lock.shared, lock.exclusive):

@@ -89,7 +89,11 @@ class _Launching:
 
   def __enter__(self) -> None:
     _bodies.shared.__enter__()
-    CPU_KERNELS.acquire()
+    try:
+      CPU_KERNELS.acquire()
+    except BaseException:  # an interrupt while it waits
+      _bodies.shared.__exit__()
+      raise
 
   def __exit__(self, *exception: object) -> None:
     CPU_KERNELS.release()
@@ -158,8 +162,12 @@ class _Alone:
     if self._waits and device.is_cuda:
       _settle(device, stream)
     _bodies.exclusive.__enter__()
-    if device.is_cpu:
-      CPU_KERNELS.acquire()
+    try:
+      if device.is_cpu:
+        CPU_KERNELS.acquire()
+    except BaseException:  # an interrupt while it waits
+      _bodies.exclusive.__exit__()
+      raise
     self._quiet.__enter__()
     try:
       if device.is_cuda:

@@ -63,6 +63,35 @@ def _hold(context):
     return True
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("waits", ["of an evicted launcher", "of a body", "for buffers"])
+def test_who_waits_for_a_gpu_may_do_so_while_another_thread_captures(monkeypatch, waits):
+  device = wp.get_device("cuda:0")
+  capturing, waited = threading.Event(), threading.Event()
+  # as where there are more devices, whose collectives a body could keep waiting
+  monkeypatch.setattr(guard.call_lib, "only_device", lambda platform: False)
+  slot = cache.Slot()
+  slot.end(device, wp.Stream(device).cuda_stream)
+
+  def capture():
+    with wp.ScopedStream(wp.Stream(device)), wp.ScopedCapture(device):
+      capturing.set()
+      waited.wait(60)
+
+  other = start(capture)
+  assert capturing.wait(60)
+  try:
+    if waits == "of an evicted launcher":
+      slot.release()
+    elif waits == "of a body":
+      assert _hold(guard.body(device, wp.Stream(device).cuda_stream, alone=True))
+    else:
+      assert _hold(guard.building(device))
+  finally:
+    waited.set()
+    other.join(60)
+
+
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_body_that_is_interrupted_while_it_waits_leaves_others_their_turn(monkeypatch, alone):
   class Interrupted:

@@ -178,10 +178,14 @@ def show(rows: Sequence[Row], console: rich.console.Console) -> None:
   """Prints a table a model, and beneath it who was left out and why."""
   for model in dict.fromkeys(row.model for row in rows):
     out = rich.table.Table(title=rich.markup.escape(model), box=rich.box.SIMPLE_HEAD)
-    out.padding, out.pad_edge = (0, 1), False
+    out.padding, out.pad_edge = (0, 1, 0, 0), False
     shown = [i for i, name in enumerate(HEADER) if i and name != "CPU us"]  # for 80 columns
     for name in (HEADER[i] for i in shown):
-      out.add_column(name, justify="right" if name else "left", no_wrap=bool(name))
+      if name:
+        out.add_column(name, justify="right", no_wrap=True)
+      else:  # a name may wrap between its words
+        words = " ".join(row.contender for row in rows).split()
+        out.add_column(name, min_width=max(map(len, words)))
     mine = [row for row in rows if row.model == model]
     for row in mine:
       if not row.note:

@@ -41,7 +41,7 @@ class Slot:
     """Waits for calls that still run on a device, then drops the launcher."""
     with self.lock:
       if self._event is not None:
-        wp.synchronize_event(self._event)
+        runtime.synchronize_event(self._event)
       self.value = self._event = None
       self.released = True
 

@@ -160,7 +160,7 @@ class _Alone:
   def __enter__(self) -> None:
     device, stream = self._device, self._stream
     if self._waits and device.is_cuda:
-      _settle(device, stream)
+      _settle(stream)
     _bodies.exclusive.__enter__()
     try:
       if device.is_cpu:
@@ -200,7 +200,7 @@ def building(device: wp.Device) -> Iterator[None]:
   with _bodies.exclusive, kernels, runtime.Quiet(), wp.ScopedDevice(device):
     yield
     if device.is_cuda:  # they are filled on Warp's stream and used on XLA's
-      wp.synchronize_stream(device.stream)
+      runtime.synchronize_stream(device.stream.cuda_stream)
 
 
 @contextlib.contextmanager
@@ -222,11 +222,11 @@ def recording(device: wp.Device, stream: wp.Stream | None) -> Iterator[None]:
     yield
 
 
-def _settle(device: wp.Device, stream: int) -> None:
+def _settle(stream: int) -> None:
   """Waits for what is queued on a stream when other devices could be part of it.
 
   A body that synchronises while it holds the guard would otherwise wait for a collective whose
   other half sits in a thread that waits for the guard.
   """
   if not call_lib.only_device("CUDA") and not runtime.is_capturing(stream):
-    wp.synchronize_stream(call_lib.external_stream(device, stream))
+    runtime.synchronize_stream(stream)

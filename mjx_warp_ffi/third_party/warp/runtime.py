@@ -17,6 +17,8 @@ _NATIVE = (
   "wp_cuda_graph_create_exec",
   "wp_cuda_graph_launch",
   "wp_cuda_event_record",
+  "wp_cuda_event_synchronize",
+  "wp_cuda_stream_synchronize",
   "wp_cuda_stream_wait_event",
   "wp_cuda_stream_is_capturing",
   "wp_memcpy_h2d",
@@ -144,6 +146,21 @@ def record_event(event: wp.Event, stream: int) -> None:
 def wait_event(event: wp.Event, stream: int) -> None:
   """Makes a CUDA stream handle wait for an event; does not block the host."""
   core().wp_cuda_stream_wait_event(stream, event.cuda_event, False)
+
+
+def synchronize_stream(stream: int) -> None:
+  """Waits for a CUDA stream handle, also while another thread captures on its device.
+
+  `wp.synchronize_stream` and `wp.synchronize_event` refuse to then, but the driver does not.
+  """
+  if not core().wp_cuda_stream_synchronize(stream):
+    raise RuntimeError(f"Warp could not wait for a CUDA stream: {error_string()}")
+
+
+def synchronize_event(event: wp.Event) -> None:
+  """Waits for an event, also while another thread captures on its device."""
+  if not core().wp_cuda_event_synchronize(event.cuda_event):
+    raise RuntimeError(f"Warp could not wait for an event of {event.device}: {error_string()}")
 
 
 def copy_to_device(device: wp.Device, target: int, *, source: bytes, stream: int) -> None:

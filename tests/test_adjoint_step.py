@@ -49,7 +49,7 @@ def test_trees_springs_and_dampers_have_the_gradient_of_differences(integrator):
   case.check(SMOOTH)
 
 
-@pytest.mark.parametrize("text", [models.SMOOTH, models.ACTUATED])
+@pytest.mark.parametrize("text", [models.SMOOTH, models.ACTUATED], ids=["smooth", "actuated"])
 def test_runge_kutta_has_the_gradient_of_differences(text):
   # C MuJoCo's stages advance an exact filter linearly, MJWarp's exactly
   text = text.replace("filterexact", "filter")
@@ -146,6 +146,7 @@ def test_a_report_has_the_gradient_of_differences(name):
     (models.CONSTRAINED, lambda m: random_states(m, spread=0.3, seed=1)),
     (models.CONTACTS.format(condim=3), settled_states),
   ],
+  ids=["rows", "contacts"],
 )
 def test_the_force_of_constraints_has_the_gradient_of_differences(text, states):
   m = load(text)
@@ -228,6 +229,7 @@ def test_a_feature_without_a_rule_is_named():
     (models.WRAPPED, "tendon_armature", 1),
     (models.ACTUATED.replace('jointinparent="fr"', 'jointinparent="fr" biastype="affine"'), "", 92),
   ],
+  ids=["tendon_armature", "actuator_biasprm"],
 )
 def test_a_parameter_raised_where_it_has_no_rule_makes_the_world_nan(text, name, place):
   """The rule is chosen by the values that the model was put with."""

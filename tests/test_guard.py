@@ -70,8 +70,8 @@ def test_who_waits_for_a_gpu_may_do_so_while_another_thread_captures(monkeypatch
   capturing, waited = threading.Event(), threading.Event()
   # as where there are more devices, whose collectives a body could keep waiting
   monkeypatch.setattr(guard.call_lib, "only_device", lambda platform: False)
-  slot = cache.Slot()
-  slot.end(device, wp.Stream(device).cuda_stream)
+  stream, slot = wp.Stream(device), cache.Slot()
+  slot.end(device, stream.cuda_stream)
 
   def capture():
     with wp.ScopedStream(wp.Stream(device)), wp.ScopedCapture(device):
@@ -84,7 +84,7 @@ def test_who_waits_for_a_gpu_may_do_so_while_another_thread_captures(monkeypatch
     if waits == "of an evicted launcher":
       slot.release()
     elif waits == "of a body":
-      assert _hold(guard.body(device, wp.Stream(device).cuda_stream, alone=True))
+      assert _hold(guard.body(device, stream.cuda_stream, alone=True))
     else:
       assert _hold(guard.building(device))
   finally:

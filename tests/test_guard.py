@@ -64,7 +64,7 @@ def _hold(context):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("waits", ["of an evicted launcher", "of a body", "for buffers"])
+@pytest.mark.parametrize("waits", ["of an evicted launcher", "of a body"])
 def test_who_waits_for_a_gpu_may_do_so_while_another_thread_captures(monkeypatch, waits):
   device = wp.get_device("cuda:0")
   capturing, waited = threading.Event(), threading.Event()
@@ -83,10 +83,8 @@ def test_who_waits_for_a_gpu_may_do_so_while_another_thread_captures(monkeypatch
   try:
     if waits == "of an evicted launcher":
       slot.release()
-    elif waits == "of a body":
-      assert _hold(guard.body(device, stream.cuda_stream, alone=True))
     else:
-      assert _hold(guard.building(device))
+      assert _hold(guard.body(device, stream.cuda_stream, alone=True))
   finally:
     waited.set()
     other.join(60)

@@ -35,8 +35,9 @@ class Evaluation:
     if polish is None:
       # a row's force has the error of the acceleration times the stiffness of the row
       polish = solve.may_be_off(m) or needs.row_forces
-    refined = step.has_rows and self._refines
-    polish = needs.solves and (polish or refined or self.soft is not None)
+    # other rows than those that the forward solve had
+    self._restarts = self.soft is not None or (step.has_rows and self._refines)
+    polish = needs.solves and (polish or self._restarts)
     self._needs_forces = any(
       (
         polish,
@@ -86,8 +87,8 @@ class Evaluation:
       return
     if self._needs_forces:
       mjw.fwd_acceleration(m, d)
-    if soft:
-      soft.solve(m)
+    if self._restarts:
+      self.newton.restart()
     self.newton.begin()
     self.newton.polish()
     if self.implicit:

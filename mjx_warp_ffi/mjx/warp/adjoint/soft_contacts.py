@@ -24,7 +24,6 @@ import dataclasses
 import mujoco_warp as mjw
 import numpy as np
 import warp as wp
-from mujoco_warp._src import solver
 from mujoco_warp._src.constraint import _contact_kbimp
 from mujoco_warp._src.types import ConeType, IntegratorType, TrnType, vec5
 
@@ -182,11 +181,6 @@ class SoftContacts:
     wp.launch(_soften, d.naconmax, inputs=inputs, outputs=[d.efc.D, d.efc.aref])
     inputs = [d.njmax, d.nefc, d.overflow]
     wp.launch(_note_rows, d.nworld, inputs=inputs, outputs=[self.full])
-
-  def solve(self, m: mjw.Model) -> None:
-    """Solves for the smoothed acceleration, from that of the step."""
-    wp.copy(self._d.qacc_warmstart, self._d.qacc)
-    solver.solve(m, self._d)
 
 
 def make(step, smoothing: ContactSmoothing | None) -> SoftContacts | None:

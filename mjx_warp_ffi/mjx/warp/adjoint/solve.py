@@ -135,11 +135,11 @@ class Implicit:
 class Newton:
   """The solve with H at the solution d.qacc, and one Newton step towards that solution.
 
-  The order of calls: `begin` at the acceleration that the forward solve gave, `polish`, which moves
-  d.qacc, `solve` for a right-hand side, with the H from before, and `solve_again` for the worlds
-  whose active set the polish changed. Without rows H is the mass matrix, and all but `solve` do
-  nothing. That of the discrete step has the stiffnesses and dampers that it integrates, and rows or
-  not.
+  The order of calls: `restart` if the rows are others than those of the forward solve; `begin` at
+  the acceleration so far; `polish`, which moves d.qacc; `solve` for a right-hand side, with the H
+  from before; and `solve_again` for the worlds whose active set the polish changed. Without rows H
+  is the mass matrix, and all but `solve` do nothing. That of the discrete step has the stiffnesses
+  and dampers that it integrates, and rows or not.
 
   Args:
     m: the model.
@@ -169,6 +169,14 @@ class Newton:
     self.decoupled = None
     if discrete(m) and m.body_freeadr.size:
       self.decoupled = free_body.Decoupled(m, d)
+
+  def restart(self) -> None:
+    """Solves for the acceleration anew, from that of the forward solve.
+
+    One Newton step is exact only where no row changes sides on its way.
+    """
+    wp.copy(self.d.qacc_warmstart, self.d.qacc)
+    solver.solve(self.m, self.d)
 
   def begin(self) -> None:
     """Assembles H and finds the Newton step of d.qacc; d.efc.Ma is M qacc afterwards."""

@@ -29,7 +29,13 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.feature import (
   newton_inverse,
   residual,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.polygon import NONE, crossing_edge, facing
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.polygon import (
+  NONE,
+  crossing_edge,
+  facing,
+  nearest_edge,
+  nearest_vertex,
+)
 from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.search import (
   Pair,
   find_triangle,
@@ -64,7 +70,10 @@ WORST = wp.constant(0.01)  # relative mismatch beyond which no feature counts as
 WORST_CURVED = wp.constant(0.05)  # EPA is noisy on curved surfaces
 NOISE = wp.constant(2.0e-6)  # of the normal, times the size of the geoms over the depth
 
+_BOX = wp.constant(int(GeomType.BOX))
 _CAPSULE = wp.constant(int(GeomType.CAPSULE))
+_CYLINDER = wp.constant(int(GeomType.CYLINDER))
+_MESH = wp.constant(int(GeomType.MESH))
 _PLANE = wp.constant(int(GeomType.PLANE))
 _HFIELD = wp.constant(int(GeomType.HFIELD))
 
@@ -137,6 +146,25 @@ def _best_single(a: Side, b: Side, s: Surfaces, truth: Truth, match: Match) -> M
 
 
 @wp.func
+def _touched(a: Side, s: Surfaces, w: wp.vec3, start: wp.vec3, way: int) -> Feature:
+  """What of a the side of a capsule or cylinder may touch near w: a face, an edge, a vertex."""
+  found = Feature()
+  found.kind = FACE
+  if way == 1:
+    across = wp.transpose(a.geom.rot) @ wp.normalize(start)
+    edge = crossing_edge(a.geom, s, a.data, across)
+    if wp.length_sq(edge) > 0.0:
+      found.kind = EDGE
+      found.direction = edge
+  if a.geom.kind == _BOX or a.geom.kind == _MESH:
+    if way == 2 or way == 3:
+      found = nearest_vertex(a.geom, s, a.data, w)
+    if way == 4:
+      found = nearest_edge(a.geom, s, a.data, w, wp.vec3(0.0))
+  return found
+
+
+@wp.func
 def _best_clipped(a: Side, b: Side, s: Surfaces, truth: Truth, which: int, match: Match) -> Match:
   """Tries the contacts on a face of a; if `which` is 2, a is the second geom."""
   best = match
@@ -162,10 +190,15 @@ def _best_clipped(a: Side, b: Side, s: Surfaces, truth: Truth, which: int, match
   hint = Hint()
   hint.normal = truth.contact.frame[0]
   hint.start = b.geom.rot @ wp.vec3(vb[0], vb[1], 0.0)
-  edge = crossing_edge(a.geom, s, a.data, wp.transpose(a.geom.rot) @ wp.normalize(hint.start))
-  for k in range(6):
+  ways = wp.int32(1)
+  if b.geom.kind == _CYLINDER:
+    ways = 2
+  if b.geom.kind == _CAPSULE:
+    ways = 5
+  for k in range(3 * ways):
     how = k % 3
-    hint.crossing = edge * float(k // 3)
+    hint.touched = _touched(a, s, va, hint.start, k // 3)
+    hint.touching = single_candidate(b, s, wp.where(k < 9, 1, 0))  # the side, or an end
     fa = facing(a.geom, s, a.data, va, a.n, how == CORNER)
     fb = clipped_candidate(b, s, vb, how)
     if which == 0 and how != CORNER:
@@ -228,22 +261,25 @@ def _best_match(a: Side, b: Side, s: Surfaces, truth: Truth) -> Match:
 
 
 @wp.func
+def _save_feature(frozen: Frozen, i: int, j: int, feature: Feature):
+  """Writes a Feature to the arrays."""
+  frozen.kind[i, j] = feature.kind
+  frozen.point[i, j] = feature.point
+  frozen.direction[i, j] = feature.direction
+  frozen.normal[i, j] = feature.normal
+  frozen.pad[i, j] = feature.pad
+
+
+@wp.func
 def _save(frozen: Frozen, i: int, match: Match):
   """Writes a Match to the arrays."""
   frozen.rule[i] = match.rule
-  frozen.kind[i, 0] = match.fa.kind
-  frozen.kind[i, 1] = match.fb.kind
-  frozen.point[i, 0] = match.fa.point
-  frozen.point[i, 1] = match.fb.point
-  frozen.direction[i, 0] = match.fa.direction
-  frozen.direction[i, 1] = match.fb.direction
-  frozen.normal[i, 0] = match.fa.normal
-  frozen.normal[i, 1] = match.fb.normal
-  frozen.pad[i, 0] = match.fa.pad
-  frozen.pad[i, 1] = match.fb.pad
+  _save_feature(frozen, i, 0, match.fa)
+  _save_feature(frozen, i, 1, match.fb)
+  _save_feature(frozen, i, 2, match.hint.touched)
+  _save_feature(frozen, i, 3, match.hint.touching)
   frozen.start[i] = match.hint.start
   frozen.inverse[i] = match.hint.inverse
-  frozen.crossing[i] = match.hint.crossing
 
 
 @wp.kernel

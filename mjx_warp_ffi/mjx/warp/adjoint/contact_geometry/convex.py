@@ -59,13 +59,15 @@ class Hint:
 
   `normal` is MJWarp's, which chose the tangents; `start` and `inverse` give the normal of a single
   contact; where a side of a capsule or cylinder is clipped, `start` is the way from its axis to the
-  surface and `crossing` the edge of the other geom, in its frame, that it crosses (zero: none).
+  surface, `touched` what of the other geom it was found to touch (a face, an edge or a vertex), and
+  `touching` with what (its side, or an end of its axis).
   """
 
   normal: wp.vec3
   start: wp.vec3
   inverse: wp.mat22
-  crossing: wp.vec3
+  touched: Feature
+  touching: Feature
 
 
 @wp.func
@@ -105,20 +107,34 @@ def single_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, hint: Hint) -> Co
 
 
 @wp.func
+def _touch_normal(a: Geom, b: Geom, hint: Hint) -> wp.vec3:
+  """The normal where capsule or cylinder b touches an edge or a vertex of a, from b outwards."""
+  edge = a.rot @ hint.touched.direction
+  away = point_of(a, hint.touched) - point_of(b, hint.touching)
+  n = away
+  if hint.touching.kind == EDGE and hint.touched.kind == EDGE:
+    n = wp.cross(b.axis, edge)
+  elif hint.touching.kind == EDGE:
+    n = away - b.axis * wp.dot(b.axis, away)
+  elif hint.touched.kind == EDGE:
+    n = away - edge * wp.dot(edge, away)
+  if wp.dot(n, hint.start) < 0.0:
+    n = -n
+  return wp.normalize(n)
+
+
+@wp.func
 def _side_offset(a: Geom, b: Geom, fa: Feature, fb: Feature, hint: Hint) -> wp.vec3:
   """From the axis of capsule or cylinder b to the line on its side that is clipped.
 
   MJWarp takes the line through its first witness point. The normal there is not that of the face
-  if it found b's side to cross an edge of a.
+  if it found b to touch an edge or a vertex of a.
   """
   if b.kind != _CAPSULE and not (b.kind == _CYLINDER and fb.kind == EDGE):
     return wp.vec3(0.0)
   n = -(a.rot @ fa.normal)
-  if wp.length_sq(hint.crossing) > 0.0:
-    cross = wp.cross(b.axis, a.rot @ hint.crossing)
-    if wp.dot(cross, hint.start) < 0.0:
-      cross = -cross
-    n = wp.normalize(cross)
+  if hint.touched.kind != FACE:
+    n = _touch_normal(a, b, hint)
   across = n - b.axis * wp.dot(b.axis, n)
   if b.kind == _CYLINDER:
     return wp.normalize(across) * b.size[0]
@@ -178,7 +194,7 @@ def vertical_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, hint: Hint) -> 
 
 @wp.func
 def load_feature(frozen: Frozen, i: int, j: int) -> Feature:
-  """The feature of geom j of contact i."""
+  """The feature of geom j of contact i; those of a `Hint` for j = 2 and 3."""
   feature = Feature()
   feature.kind = frozen.kind[i, j]
   feature.point = frozen.point[i, j]
@@ -219,7 +235,8 @@ def convex_contacts(
   hint.normal = pool.frame[i][0]
   hint.start = frozen.start[i]
   hint.inverse = frozen.inverse[i]
-  hint.crossing = frozen.crossing[i]
+  hint.touched = load_feature(frozen, i, 2)
+  hint.touching = load_feature(frozen, i, 3)
   contact = Contact()
   if rule == SINGLE:
     contact = single_contact(a, b, fa, fb, hint)

@@ -271,12 +271,11 @@ def _frozen(count: int, device: wp.Device) -> Frozen:
   """Room for the features of `count` contacts."""
   frozen = Frozen()
   frozen.rule = wp.zeros(count, dtype=int, device=device)
-  frozen.kind = wp.zeros((count, 2), dtype=int, device=device)
-  frozen.point = wp.zeros((count, 2), dtype=wp.vec3, device=device)
-  frozen.direction = wp.zeros((count, 2), dtype=wp.vec3, device=device)
-  frozen.normal = wp.zeros((count, 2), dtype=wp.vec3, device=device)
-  frozen.pad = wp.zeros((count, 2), dtype=float, device=device)
+  frozen.kind = wp.zeros((count, 4), dtype=int, device=device)
+  frozen.point = wp.zeros((count, 4), dtype=wp.vec3, device=device)
+  frozen.direction = wp.zeros((count, 4), dtype=wp.vec3, device=device)
+  frozen.normal = wp.zeros((count, 4), dtype=wp.vec3, device=device)
+  frozen.pad = wp.zeros((count, 4), dtype=float, device=device)
   frozen.start = wp.zeros(count, dtype=wp.vec3, device=device)
   frozen.inverse = wp.zeros(count, dtype=wp.mat22, device=device)
-  frozen.crossing = wp.zeros(count, dtype=wp.vec3, device=device)
   return frozen

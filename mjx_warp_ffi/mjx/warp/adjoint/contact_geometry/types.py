@@ -92,8 +92,8 @@ class Feature:
 class Frozen:
   """The features of every contact of the pool, and what is known of the normal there.
 
-  `start` and `inverse` are the normal and its Newton matrix; `crossing` is the edge of the face's
-  owner that a side of a capsule or cylinder crosses, if the contact is clipped.
+  The third and fourth of a contact say what a capsule or cylinder touches of the other geom, and
+  with what, if its side is clipped. `start` and `inverse` are the normal and its Newton matrix.
   """
 
   rule: wp.array[int]
@@ -104,7 +104,6 @@ class Frozen:
   pad: wp.array2d[float]
   start: wp.array[wp.vec3]
   inverse: wp.array[wp.mat22]
-  crossing: wp.array[wp.vec3]
 
 
 @wp.struct

@@ -133,6 +133,38 @@ def test_differentiating_does_not_change_the_value(ctrl):
   np.testing.assert_array_equal(value, jax.jit(lambda q: rollout(m, d.replace(qpos=q), u))(d.qpos))
 
 
+@pytest.mark.parametrize(("solver", "iterations"), [("NEWTON", 1), ("CG", 3)])
+def test_a_solver_that_stops_early_leaves_the_gradient_that_of_the_solution(solver, iterations):
+  mj_model = mujoco.MjModel.from_xml_path(str(helpers.model_path("quadruped")))
+  rng = np.random.default_rng(0)
+  weight = jnp.asarray(rng.standard_normal(mj_model.nv), jnp.float32)
+  states = []
+  for steps in range(150, 400, 10):
+    data = mujoco.MjData(mj_model)
+    data.ctrl[:] = rng.uniform(-1, 1, mj_model.nu)
+    mujoco.mj_step(mj_model, data, steps)
+    states.append(data)
+  fields_read = ("qpos", "qvel", "ctrl", "act", "qacc_warmstart")
+  values = {n: jnp.asarray([getattr(x, n) for x in states], jnp.float32) for n in fields_read}
+
+  def gradients():
+    m, d = mjx.put_model(mj_model), mjx.make_data(mj_model)
+
+    def loss(qvel, values):
+      after = mjx.step(m, d.replace(**values).replace(qvel=qvel))
+      return jnp.vdot(weight, after.qvel), after.qvel
+
+    return jax.jit(jax.vmap(jax.grad(loss, has_aux=True)))(values["qvel"], values)
+
+  want, converged = gradients()
+  mj_model.opt.solver = getattr(mujoco.mjtSolver, f"mjSOL_{solver}")
+  mj_model.opt.iterations = iterations
+  got, early = gradients()
+  assert np.abs(early - converged).max() > 0.1  # it does stop early
+  errors = np.linalg.norm(got - want, axis=1) / np.linalg.norm(want, axis=1)
+  assert errors.max() < 1e-2
+
+
 def test_time_and_untouched_inputs_have_exact_gradients():
   m, d = model(), make(model())
   np.testing.assert_array_equal(

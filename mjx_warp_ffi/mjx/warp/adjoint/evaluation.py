@@ -34,9 +34,10 @@ class Evaluation:
     polish = settings.polish
     if polish is None:
       # a row's force has the error of the acceleration times the stiffness of the row
-      polish = solve.may_be_off(m) or needs.row_forces
-    # other rows than those that the forward solve had
-    self._restarts = self.soft is not None or (step.has_rows and self._refines)
+      polish = step.discrete or needs.row_forces  # that of the discrete step may be iterative
+    self._restarts = self.soft is not None or (
+      step.has_rows and (self._refines or solve.stops_early(m))
+    )
     polish = needs.solves and (polish or self._restarts)
     self._needs_forces = any(
       (

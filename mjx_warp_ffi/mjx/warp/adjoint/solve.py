@@ -49,14 +49,14 @@ def discrete(m: mjw.Model) -> bool:
   return m.opt.integrator == IntegratorType.DISCRETE
 
 
-def may_be_off(m: mjw.Model) -> bool:
+def stops_early(m: mjw.Model) -> bool:
   """Whether the forward solve may give another acceleration than that of the state.
 
   It does where it stops before it has converged, and for connects and welds: MJWarp takes their
-  Jdot qvel from the velocities of the step before. The discrete step may be solved iteratively.
+  Jdot qvel from the velocities of the step before.
   """
   welds = m.eq_connect_adr.size + m.eq_wld_adr.size > 0
-  return welds or discrete(m) or m.opt.solver != SolverType.NEWTON or m.opt.iterations < _ENOUGH
+  return welds or m.opt.solver != SolverType.NEWTON or m.opt.iterations < _ENOUGH
 
 
 class Implicit:
@@ -135,7 +135,7 @@ class Implicit:
 class Newton:
   """The solve with H at the solution d.qacc, and one Newton step towards that solution.
 
-  The order of calls: `restart` if the rows are others than those of the forward solve; `begin` at
+  The order of calls: `restart` if the forward solve had other rows or stopped early; `begin` at
   the acceleration so far; `polish`, which moves d.qacc; `solve` for a right-hand side, with the H
   from before; and `solve_again` for the worlds whose active set the polish changed. Without rows H
   is the mass matrix, and all but `solve` do nothing. That of the discrete step has the stiffnesses
@@ -156,7 +156,7 @@ class Newton:
     # Newton's H whatever the solver was, and no qacc_smooth, which nobody reads
     flags = m.opt.disableflags & ~DisableBit.WARMSTART
     changes = dict(solver=SolverType.NEWTON, disableflags=flags, run_qacc_smooth=False)
-    opt = dataclasses.replace(m.opt, iterations=max(1, m.opt.iterations), **changes)
+    opt = dataclasses.replace(m.opt, iterations=max(_ENOUGH, m.opt.iterations), **changes)
     self.m = dataclasses.replace(m, opt=opt)
     self.context = solver._create_solver_context(self.m, d)
     vector = (d.nworld, m.nv)

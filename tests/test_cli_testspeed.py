@@ -1,5 +1,6 @@
 """Timing side by side: what is run, how it is counted, and how it is written down."""
 
+import io
 import json
 import re
 
@@ -22,6 +23,17 @@ def test_the_tool_prints_a_row_for_each_batch_size(capsys):
   assert testspeed.main(SMALL) == 0
   text = capsys.readouterr().out
   assert [m[1] for m in re.finditer(r"^ +(\d+) +mjx_warp_ffi +[\d.,]+ ", text, re.M)] == ["1", "3"]
+
+
+def test_a_table_of_wide_numbers_keeps_the_names_whole_in_80_columns():
+  names = ("mjwarp captured", "mjx_warp_ffi", "mjx_warp_ffi gradient")
+  wide = dict(cpu_microseconds=1.0, lower_seconds=123.4, first_seconds=123.4, megabytes=53387.0)
+  rows = [timing.Row("pile", 32768, name, 123456.7, 10.25, **wide) for name in names]
+  console = rich.console.Console(width=80, file=io.StringIO())
+  timing.show(rows, console)
+  text = console.file.getvalue()
+  for word in ("captured", "mjx_warp_ffi", "gradient", "123,456.7", "53,387"):
+    assert word in text, text
 
 
 def test_peers_and_the_gradient_are_timed_and_saved(tmp_path):

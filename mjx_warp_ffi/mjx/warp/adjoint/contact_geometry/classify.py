@@ -147,7 +147,11 @@ def _best_single(a: Side, b: Side, s: Surfaces, truth: Truth, match: Match) -> M
 
 @wp.func
 def _touched(a: Side, s: Surfaces, w: wp.vec3, start: wp.vec3, way: int) -> Feature:
-  """What of a the side of a capsule or cylinder may touch near w: a face, an edge, a vertex."""
+  """What of geom a a capsule or cylinder may touch near w.
+
+  By the `way`: with its side a face (0), an edge (1) or a vertex (2); with an end a vertex (3) or
+  an edge (4).
+  """
   found = Feature()
   found.kind = FACE
   if way == 1:
@@ -197,8 +201,10 @@ def _best_clipped(a: Side, b: Side, s: Surfaces, truth: Truth, which: int, match
     ways = 5
   for k in range(3 * ways):
     how = k % 3
-    hint.touched = _touched(a, s, va, hint.start, k // 3)
-    hint.touching = single_candidate(b, s, wp.where(k < 9, 1, 0))  # the side, or an end
+    way = k // 3
+    if how == 0 and best.score > 0.0:
+      hint.touched = _touched(a, s, va, hint.start, way)
+      hint.touching = single_candidate(b, s, wp.where(way < 3, 1, 0))  # the side, or an end
     fa = facing(a.geom, s, a.data, va, a.n, how == CORNER)
     fb = clipped_candidate(b, s, vb, how)
     if which == 0 and how != CORNER:

@@ -192,11 +192,6 @@ def _contacts():
   return mjx.put_model(m), mjx.put_data(m, d, nconmax=32, njmax=128)
 
 
-def _assert_equal(a, b):
-  for (path, x), y in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
-    helpers.assert_same(x, y, jax.tree_util.keystr(path))
-
-
 @pytest.mark.parametrize("leaf", ["body_mass", "opt.gravity", "geom_friction", "pair_solref"])
 def test_a_leaf_batched_alone_gives_each_world_its_own_model(leaf, rng):
   m, d = _contacts()
@@ -238,7 +233,7 @@ def test_nested_vmaps_over_models_and_worlds_are_the_product_of_both():
   inner = jax.vmap(jax.vmap(mjx.step, (axes, None)), (None, 0), out_axes=1)
   a, b = jax.jit(outer)(batch, data), jax.jit(inner)(batch, data)
   assert a.qpos.shape == (2, 3, m.nq)
-  _assert_equal(a, b)
+  helpers.assert_same_leaves(a, b)
 
 
 def test_values_are_read_anew_at_every_call_and_in_a_scan():
@@ -254,7 +249,7 @@ def test_values_are_read_anew_at_every_call_and_in_a_scan():
   step, by_hand = jax.jit(mjx.step), d
   for g in pulls:
     by_hand = step(m.tree_replace({"opt.gravity": jnp.array([0, 0, g], jnp.float32)}), by_hand)
-  _assert_equal(up(d, pulls), by_hand)
+  helpers.assert_same_leaves(up(d, pulls), by_hand)
   assert not np.array_equal(up(d, pulls).qvel, up(d, pulls[::-1]).qvel)
 
 
@@ -263,7 +258,7 @@ def test_axes_in_the_style_of_playground_work_too():
   batch = m.tree_replace({"opt.gravity": jnp.zeros((2, 3)), "body_mass": jnp.ones((2, m.nbody))})
   axes = jax.tree.map(lambda _: None, batch)
   axes = axes.tree_replace({"opt.gravity": 0, "body_mass": 0})
-  _assert_equal(axes, mjx.model_axes(batch))
+  helpers.assert_same_leaves(axes, mjx.model_axes(batch))
   out = jax.jit(jax.vmap(mjx.step, (axes, None)))(batch, d)
   assert out.qpos.shape == (2, m.nq)
   with pytest.raises(ValueError, match="no leaf"):

@@ -8,6 +8,7 @@ from typing import Any
 import warp as wp
 
 from mjx_warp_ffi.third_party.warp import runtime
+from mjx_warp_ffi.third_party.warp import shortcut as shortcut_lib
 
 DEFAULT_MAX = 32
 
@@ -20,29 +21,32 @@ class Slot:
     self.lock = threading.Lock()
     self.value: Any = None
     self.released = False
-    self._event: wp.Event | None = None
+    self.shortcut: shortcut_lib.Shortcut | None = None
+    self.event: wp.Event | None = None
     self._stream = 0
 
   def begin(self, stream: int) -> None:
-    """Makes a stream wait for the last call if that ran on another one."""
-    if self._event is not None and stream != self._stream:
-      runtime.wait_event(self._event, stream)
+    """Makes a stream wait for the last call if that may have run on another one."""
+    if self.event is not None and (self.shortcut is not None or stream != self._stream):
+      runtime.wait_event(self.event, stream)
 
   def end(self, device: wp.Device, stream: int) -> None:
     """Marks the end of a call on its stream."""
     if not device.is_cuda:
       return
-    if self._event is None:
-      self._event = wp.Event(device)
-    runtime.record_event(self._event, stream)
+    if self.event is None:
+      self.event = wp.Event(device)
+    runtime.record_event(self.event, stream)
     self._stream = stream
 
   def release(self) -> None:
     """Waits for calls that still run on a device, then drops the launcher."""
     with self.lock:
-      if self._event is not None:
-        runtime.synchronize_event(self._event)
-      self.value = self._event = None
+      if self.shortcut is not None:
+        self.shortcut.close()
+      if self.event is not None:
+        runtime.synchronize_event(self.event)
+      self.value = self.shortcut = self.event = None
       self.released = True
 
 
@@ -108,6 +112,11 @@ class SlotCache:
   def _evicted(self) -> list[Slot]:
     with self._lock:
       excess = 0 if self._maximum is None else len(self._slots) - self._maximum
+      if excess > 0:
+        # Calls that went around Python count, too.
+        for key, slot in tuple(self._slots.items()):
+          if slot.shortcut is not None and slot.shortcut.used():
+            self._slots.move_to_end(key)
       return [self._slots.popitem(last=False)[1] for _ in range(excess)]
 
   def _release(self, slots: list[Slot]) -> None:

@@ -9,6 +9,8 @@ import warp as wp
 from mjx_warp_ffi.third_party.warp import runtime, xla_ffi
 
 PLATFORMS = ("cpu", "CUDA")
+SEPARATOR = b" "
+"""Between the name of a target and the key of a call in the attribute of a call."""
 
 
 class Call:
@@ -36,11 +38,19 @@ class Call:
     return xla_ffi.get_stream(self.frame[xla_ffi.API], self.frame[xla_ffi.CTX])
 
   @property
+  def target(self) -> str:
+    """The name of the target that is called."""
+    return self._text()[0].decode()
+
+  @property
   def key(self) -> bytes:
-    """The value of the only attribute, a string."""
+    """What the call is for, apart from its target."""
+    return self._text()[2]
+
+  def _text(self) -> tuple[bytes, bytes, bytes]:
     if self.frame[xla_ffi.ATTR_COUNT] != 1:
       raise ValueError(f"expected one attribute, got {sorted(self.attributes())}")
-    return xla_ffi.read_only_string(self.frame[xla_ffi.ATTRS])
+    return xla_ffi.read_only_string(self.frame[xla_ffi.ATTRS]).partition(SEPARATOR)
 
   def inputs(self) -> list[xla_ffi.Buffer]:
     """Returns the arguments with their dtypes and shapes."""

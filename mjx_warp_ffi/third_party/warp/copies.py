@@ -111,6 +111,9 @@ class _Direction:
 class Copies:
   """Moves the arguments of a call into fixed buffers and results out of them.
 
+  Attributes:
+    table: XLA's pointers, on the device.
+
   Args:
     device: Where all buffers lie.
     inputs: The i-th argument goes to the i-th array; None skips it.
@@ -131,14 +134,14 @@ class Copies:
     self._arrays = (tuple(inputs), tuple(outputs))  # the chunks hold bare addresses into them
     self._length = 8 * (len(inputs) + len(outputs))
     # Filled through a pointer: NumPy views of a Warp array cost more than the copy.
-    self._table = wp.zeros(max(1, self._length // 8), dtype=wp.uint64, device=device)
+    self.table = wp.zeros(max(1, self._length // 8), dtype=wp.uint64, device=device)
     self._pointers = b""
     places = [(len(inputs) + i, x) for i, x in enumerate(outputs)]
     soon = [places[i] for i in sorted(early)]
     late = [place for i, place in enumerate(places) if i not in early]
-    self._in = _Direction(self._table, list(enumerate(inputs)), outward=False)
-    self._early = _Direction(self._table, soon, outward=True)
-    self._out = _Direction(self._table, late, outward=True)
+    self._in = _Direction(self.table, list(enumerate(inputs)), outward=False)
+    self._early = _Direction(self.table, soon, outward=True)
+    self._out = _Direction(self.table, late, outward=True)
 
   def refresh(self, pointers: bytes, stream: int) -> None:
     """Sets XLA's pointers for the copies that follow on the stream.
@@ -158,10 +161,14 @@ class Copies:
         f"got {len(pointers) // 8} buffers in all"
       )
     if self._device.is_cuda:
-      runtime.copy_to_device(self._device, self._table.ptr, source=pointers, stream=stream)
+      runtime.copy_to_device(self._device, self.table.ptr, source=pointers, stream=stream)
     else:
-      ctypes.memmove(self._table.ptr, pointers, self._length)
+      ctypes.memmove(self.table.ptr, pointers, self._length)
     self._pointers = pointers
+
+  def forget(self) -> None:
+    """Lets the next call fill in its pointers, whatever they are."""
+    self._pointers = b""
 
   def gather(self) -> None:
     """Launches the copies of all arguments on the current stream."""

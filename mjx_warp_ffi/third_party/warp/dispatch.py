@@ -1,5 +1,6 @@
 """From a call to its launcher, found by what the call has apart from its pointers."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
@@ -7,10 +8,12 @@ from typing import Any, Protocol
 import jax
 import warp as wp
 
-from mjx_warp_ffi.third_party.warp import cache, xla_ffi
+from mjx_warp_ffi.third_party.warp import cache, target, xla_ffi
 from mjx_warp_ffi.third_party.warp import call as call_lib
+from mjx_warp_ffi.third_party.warp import shortcut as shortcut_lib
 
 _MAX_SEEN = 512
+_NOTHING = contextlib.nullcontext()
 
 
 class Launcher(Protocol):
@@ -21,6 +24,11 @@ class Launcher(Protocol):
 
   def __call__(self, pointers: bytes, stream: int) -> None:
     """Runs one call with XLA's pointers (arguments, then results) on XLA's stream."""
+    ...
+
+  @property
+  def replays(self) -> shortcut_lib.Replays | None:
+    """What it does with a call, if that takes no Python."""
     ...
 
 
@@ -100,6 +108,7 @@ class Dispatcher:
   Args:
     build: Makes the launcher of a device and shapes.
     by_pointer: Whether a launcher serves one set of pointers only.
+    shortcuts: Whether its calls on CUDA may go around Python.
     maximum: How many launchers to keep.
   """
 
@@ -108,12 +117,14 @@ class Dispatcher:
     build: Callable[[wp.Device, Shapes], Launcher],
     *,
     by_pointer: bool = False,
+    shortcuts: bool = False,
     maximum: int | None = cache.DEFAULT_MAX,
   ):
     """Makes a dispatcher without launchers."""
     self.slots = cache.SlotCache(maximum)
     self._build = build
     self._by_pointer = by_pointer
+    self._shortcuts = shortcuts
     self._seen: dict[tuple[int, int], _Seen] = {}
     self._keys: dict[Key, Key] = {}
 
@@ -127,15 +138,34 @@ class Dispatcher:
         device = call_lib.warp_device(call.platform, call.ordinal)
         shapes = Shapes(call.key, tuple(call.inputs()), tuple(call.outputs()))
         slot.value = (device, self._build(device, shapes))
-      device, launcher = slot.value
-      if launcher.ordered and device.is_cuda:
-        slot.begin(stream)
-        launcher(pointers, stream)
-        slot.end(device, stream)
+      if slot.shortcut is None:
+        self._launch(slot, pointers, stream)
+        self._offer(slot, call)
       else:
-        launcher(pointers, stream)
+        with slot.shortcut:
+          self._launch(slot, pointers, stream)
+        slot.shortcut.lead(call.frame)
     finally:
       slot.lock.release()
+
+  def _launch(self, slot: cache.Slot, pointers: bytes, stream: int) -> None:
+    device, launcher = slot.value
+    if launcher.ordered and device.is_cuda:
+      slot.begin(stream)
+      launcher(pointers, stream)
+      slot.end(device, stream)
+    else:
+      launcher(pointers, stream)
+
+  def _offer(self, slot: cache.Slot, call: call_lib.Call) -> None:
+    """Makes the way around Python for the calls to come, if there is one."""
+    device, launcher = slot.value
+    if self._shortcuts and device.is_cuda and launcher.replays is not None:
+      native = target.native_handler()
+      if native is not None:
+        slot.shortcut = shortcut_lib.Shortcut(
+          native, call.frame, ordinal=call.ordinal, replays=launcher.replays, event=slot.event
+        )
 
   def prepare(self, shapes: Shapes, jax_device: jax.Device) -> None:
     """Makes and warms up the launcher of calls to come."""
@@ -147,9 +177,10 @@ class Dispatcher:
       if slot.value is None:
         slot.value = (device, self._build(device, shapes))
       stream = call_lib.private_stream(device).cuda_stream if device.is_cuda else 0
-      slot.begin(stream)
-      slot.value[1].warm(stream)
-      slot.end(device, stream)
+      with slot.shortcut or _NOTHING:
+        slot.begin(stream)
+        slot.value[1].warm(stream)
+        slot.end(device, stream)
     finally:
       slot.lock.release()
 

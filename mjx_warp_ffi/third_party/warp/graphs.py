@@ -3,6 +3,7 @@
 A launcher is made once for a body on a device and then called with XLA's pointers and stream.
 """
 
+import ctypes
 import dataclasses
 import enum
 from collections.abc import Callable, Collection, Sequence
@@ -12,7 +13,7 @@ import warp as wp
 
 from mjx_warp_ffi.third_party.warp import call as call_lib
 from mjx_warp_ffi.third_party.warp import copies as copies_lib
-from mjx_warp_ffi.third_party.warp import guard, runtime
+from mjx_warp_ffi.third_party.warp import guard, runtime, shortcut
 
 
 class GraphMode(enum.IntEnum):
@@ -60,6 +61,11 @@ class Graph:
     # Warp's graph keeps the modules loaded whose kernels it launches.
     self._graph: Any = capture.graph
     self.replay = self._replay_cuda if device.is_cuda else self._replay_cpu
+
+  @property
+  def executable(self) -> ctypes.c_void_p | None:
+    """What CUDA launches; None on the CPU."""
+    return self._executable
 
   def _replay_cpu(self, stream: int) -> None:
     del stream
@@ -127,6 +133,7 @@ class _StagedBase:
   ordered = True
 
   def __init__(self, device: wp.Device, work: Work):
+    self.replays: shortcut.Replays | None = None
     self._device = device
     self._work = work
     self._body = work.body
@@ -179,6 +186,20 @@ class _StagedBase:
   def _capture(self) -> Callable[[int], None]:
     raise NotImplementedError
 
+  def _replay(self, *parts: Callable[[], None]) -> Callable[[int], None]:
+    """Captures a graph of each part; returns what launches them all."""
+    recorded = [Graph(self._device, part) for part in parts]
+    executables = [graph.executable for graph in recorded if graph.executable is not None]
+    self.replays = shortcut.Replays(executables, self._copies.table, self._copies.forget)
+    if len(recorded) == 1:
+      return recorded[0].replay
+
+    def launch(stream: int) -> None:
+      for graph in recorded:
+        graph.replay(stream)
+
+    return launch
+
 
 class StagedNone(_StagedBase):
   """Copies and body are launched anew in every call."""
@@ -200,22 +221,14 @@ class StagedGraph(_StagedBase):
   """One graph holds the copies and the body."""
 
   def _capture(self) -> Callable[[int], None]:
-    return Graph(self._device, self._between_copies).replay
+    return self._replay(self._between_copies)
 
 
 class StagedExGraph(_StagedBase):
   """The body is a graph of its own between the copies."""
 
   def _capture(self) -> Callable[[int], None]:
-    parts = (self._copies.gather, self._body, self._scatter_all)
-    gather, body, scatter = (Graph(self._device, part) for part in parts)
-
-    def launch(stream: int) -> None:
-      gather.replay(stream)
-      body.replay(stream)
-      scatter.replay(stream)
-
-    return launch
+    return self._replay(self._copies.gather, self._body, self._scatter_all)
 
 
 STAGED: dict[GraphMode, type[_StagedBase]] = {

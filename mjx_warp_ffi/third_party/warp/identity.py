@@ -16,6 +16,8 @@ import warp as wp
 
 T = TypeVar("T")
 _PREFIX = "mjx_warp_ffi"
+# Not in names. A space ends the name in the attribute of a call.
+_LEFT_OUT = str.maketrans("", "", "<> ")
 
 
 class Unknown(Exception):
@@ -95,7 +97,7 @@ class Names:
         that occurs in this process only, since which of two comes first may differ elsewhere.
       options: Everything else that changes what the target does.
     """
-    readable = f"{function.__module__}.{function.__qualname__}".replace("<", "").replace(">", "")
+    readable = f"{function.__module__}.{function.__qualname__}".translate(_LEFT_OUT)
     try:
       content = f"{kind}\n{describe(function)}\n{options}"
       name = f"{_PREFIX}.{kind}.{readable}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"

@@ -18,6 +18,7 @@ from mjx_warp_ffi.third_party.warp import (
   identity,
   preload,
   runtime,
+  shortcut,
   target,
 )
 from mjx_warp_ffi.third_party.warp.graphs import GraphMode
@@ -43,6 +44,7 @@ class _Direct:
   """GraphMode NONE and JAX: the body runs in every call, on XLA's buffers."""
 
   ordered = False
+  replays = None
 
   def __init__(self, owner: "FfiCallable", statics: dict, bound: binding.Binding):
     self._func = owner.func
@@ -88,6 +90,7 @@ class _ByAddress:
   ordered = False  # CUDA itself runs the launches of one graph one after the other
 
   def __init__(self, owner: "FfiCallable", statics: dict, bound: binding.Binding):
+    self.replays: shortcut.Replays | None = None
     self._body = owner.run_body
     self._statics = statics
     self._bound = bound
@@ -101,6 +104,8 @@ class _ByAddress:
     with guard.body(self._bound.device, stream, alone=True):
       self._body(runs, self._statics)
     self._graph = graphs.Graph(self._bound.device, lambda: self._body(runs, self._statics))
+    if self._graph.executable is not None:
+      self.replays = shortcut.Replays([self._graph.executable])
 
 
 class FfiCallable:
@@ -117,12 +122,17 @@ class FfiCallable:
     # A graph that XLA captured does not keep the modules of its kernels loaded.
     self.modules: set[Any] = set()
     self.name = identity.NAMES.name("callable", func, owner=self, options=repr(options))
+    captures = self.graph_mode not in (GraphMode.NONE, GraphMode.JAX)
     self._dispatcher = dispatch.Dispatcher(
-      self._build, by_pointer=self.graph_mode == GraphMode.WARP, maximum=graph_cache_max
+      self._build,
+      by_pointer=self.graph_mode == GraphMode.WARP,
+      shortcuts=captures,
+      maximum=graph_cache_max,
     )
     traits = target.CAPTURABLE if self.graph_mode == GraphMode.JAX else target.NO_TRAITS
     target.get_or_register(
-      self.name, lambda: target.Target(self.name, self._dispatcher, traits=traits)
+      self.name,
+      lambda: target.Target(self.name, self._dispatcher, traits=traits, shortcuts=captures),
     )
 
   @property

@@ -50,6 +50,7 @@ class KernelLauncher:
   """The launches for one set of shapes and statics on a device."""
 
   ordered = False
+  replays = None
 
   def __init__(
     self,

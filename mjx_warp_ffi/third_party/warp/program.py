@@ -64,7 +64,7 @@ class _Registry:
   def __init__(self, name: str):
     self.name = name
     self.recipes: dict[bytes, _Recipe] = {}
-    self.dispatcher = dispatch.Dispatcher(self._build)
+    self.dispatcher = dispatch.Dispatcher(self._build, shortcuts=True)
 
   def _build(self, device: wp.Device, shapes: dispatch.Shapes) -> dispatch.Launcher:
     recipe = self.recipes.get(shapes.key)
@@ -92,7 +92,9 @@ def _registry(name: str) -> _Registry:
     if name not in _registries:
       registry = _registries[name] = _Registry(name)
       full_name = _PREFIX + name
-      target.get_or_register(full_name, lambda: target.Target(full_name, registry.dispatcher))
+      target.get_or_register(
+        full_name, lambda: target.Target(full_name, registry.dispatcher, shortcuts=True)
+      )
     return _registries[name]
 
 

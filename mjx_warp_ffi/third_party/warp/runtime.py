@@ -90,6 +90,16 @@ def _can_move_arrays() -> bool:
   return (before.data, array.__ctype__().data) == (64, 128)
 
 
+def address_of(name: str) -> int:
+  """Returns the address of a function of Warp's native library."""
+  return ctypes.cast(getattr(core(), name), ctypes.c_void_p).value or 0
+
+
+def keep_forever(thing: object) -> None:
+  """Keeps an object beyond the end of the interpreter."""
+  ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
 def is_array_annotation(annotation: Any) -> bool:
   """Returns whether an annotation is `wp.array(...)` or `wp.array[...]`, not indexed or Fabric."""
   return types.matches_array_class(annotation, wp.array)

@@ -11,7 +11,8 @@ from typing import Any
 import jax
 
 from mjx_warp_ffi.third_party.warp import call as call_lib
-from mjx_warp_ffi.third_party.warp import xla_ffi
+from mjx_warp_ffi.third_party.warp import native as native_lib
+from mjx_warp_ffi.third_party.warp import runtime, xla_ffi
 
 NO_TRAITS: Mapping[str, xla_ffi.Traits] = {}
 # XLA may capture the handler into a CUDA graph of its own; the CPU has no command buffers.
@@ -28,6 +29,7 @@ class Target:
       with the traceback.
     traits: What the handler promises to XLA, by platform.
     owner: What the name stands for, when the caller chose it.
+    shortcuts: Whether calls on CUDA may go around the handler, where it left a shortcut.
   """
 
   def __init__(
@@ -37,38 +39,60 @@ class Target:
     *,
     traits: Mapping[str, xla_ffi.Traits] = NO_TRAITS,
     owner: object = None,
+    shortcuts: bool = False,
   ):
     """Registers the handler."""
     self.name = name
     self.owner = owner
-    self._handler = handler
+    self.handler = handler
     self._functions = []
     for platform in call_lib.PLATFORMS:
-      function = self._function(platform, traits.get(platform, xla_ffi.Traits.NONE))
-      address = ctypes.cast(function, ctypes.c_void_p).value
+      native = native_handler() if shortcuts and platform == "CUDA" else None
+      if native is not None:
+        address = native.run
+      else:
+        function = _function(platform, traits.get(platform, xla_ffi.Traits.NONE), lambda _: self)
+        address = _address(function)
+        self._functions.append(function)
       jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform=platform)
-      self._functions.append(function)
 
-  def _function(self, platform: str, traits: xla_ffi.Traits):
-    handler = self._handler
 
-    def run(address):
-      frame = xla_ffi.read_frame(address)
-      try:
-        extension = frame[xla_ffi.EXTENSION]
-        if extension and xla_ffi.answer_metadata(extension, traits):
-          return None
-        handler(call_lib.Call(frame, platform))
+def _function(
+  platform: str, traits: xla_ffi.Traits, find: Callable[[call_lib.Call], Target]
+) -> Any:
+  """Returns a function for XLA that runs the handler of a target."""
+
+  def run(address: int) -> int | None:
+    frame = xla_ffi.read_frame(address)
+    target = None
+    try:
+      extension = frame[xla_ffi.EXTENSION]
+      if extension and xla_ffi.answer_metadata(extension, traits):
         return None
-      except BaseException:  # Nothing may cross the C boundary.
-        text = f"{self.name} failed:\n{traceback.format_exc()}"
-        return xla_ffi.make_error(frame[xla_ffi.API], text)
+      call = call_lib.Call(frame, platform)
+      target = find(call)
+      target.handler(call)
+      return None
+    except BaseException:  # Nothing may cross the C boundary.
+      name = target.name if target else "an FFI call"
+      return xla_ffi.make_error(frame[xla_ffi.API], f"{name} failed:\n{traceback.format_exc()}")
 
-    return xla_ffi.Handler(run)
+  return xla_ffi.Handler(run)
+
+
+def _address(function: Any) -> int:
+  return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 _targets: dict[str, Target] = {}
 _lock = threading.Lock()
+# Serves the calls of all targets with shortcuts for which there is none.
+_around = _function("CUDA", xla_ffi.Traits.NONE, lambda call: _targets[call.target])
+
+
+def native_handler() -> native_lib.Native | None:
+  """Returns the handler that follows shortcuts, None where there can be none."""
+  return native_lib.get(_address(_around))
 
 
 def get_or_register(name: str, make: Callable[[], Target]) -> Target:
@@ -93,7 +117,7 @@ def _keep_clients() -> None:
   for platform in call_lib.PLATFORMS:
     with contextlib.suppress(RuntimeError):  # there is no such platform
       for device in jax.local_devices(backend=platform.lower()):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(device.client))
+        runtime.keep_forever(device.client)
 
 
 def register_once(
@@ -129,8 +153,8 @@ def ffi_call(name: str, result_types: Sequence[jax.ShapeDtypeStruct], **options:
   """
   call = jax.ffi.ffi_call(name, result_types, **options)
 
-  def behind_a_barrier(*args: jax.Array, **attributes: Any) -> Any:
-    results = call(*args, **attributes)
+  def behind_a_barrier(*args: jax.Array, key: str) -> Any:
+    results = call(*args, key=f"{name}{call_lib.SEPARATOR.decode()}{key}")
     return jax.lax.optimization_barrier(results) if results else results
 
   return behind_a_barrier

@@ -164,6 +164,11 @@ RET_COUNT = _word(_CallFrame, "rets", "size")
 RETS = _word(_CallFrame, "rets", "items")
 ATTR_COUNT = _word(_CallFrame, "attrs", "size")
 ATTRS = _word(_CallFrame, "attrs", "items")
+# The words of a buffer, and the places of functions in the API, for a handler that is not Python.
+BUFFER_WORDS = {
+  f"BUFFER_{name}": _word(_Buffer, name.lower()) for name in ("DTYPE", "DATA", "RANK", "DIMS")
+}
+API_WORDS = {name.upper(): _word(_Api, name) for name in API_FUNCTIONS}
 _DATA = _Buffer.data.offset
 _BUFFER = ctypes.sizeof(_Buffer)
 
@@ -331,6 +336,16 @@ def read_buffers(items: int, count: int) -> list[Buffer]:
     if dtype is None:
       raise TypeError(f"buffer {i} has XLA data type {buffer.dtype}, which has no NumPy dtype")
     buffers.append(Buffer(buffer.data or 0, dtype, dims))
+  return buffers
+
+
+def read_words(items: int, count: int) -> list[tuple[int, tuple[int, ...]]]:
+  """Returns the buffers of a list as XLA has them: the address; data type, rank and dimensions."""
+  buffers = []
+  for i in range(count):
+    buffer = _Buffer.from_address(ctypes.c_uint64.from_address(items + _WORD * i).value)
+    dims = struct.unpack(f"={buffer.rank}Q", ctypes.string_at(buffer.dims or 0, 8 * buffer.rank))
+    buffers.append((buffer.data or 0, (buffer.dtype, buffer.rank, *dims)))
   return buffers
 
 

@@ -1,0 +1,117 @@
+"""Calls that replay captured CUDA graphs without Python.
+
+A handler in Python needs the interpreter's lock and some 20 us. Once it has served a call, the
+next ones of the same call site differ in their pointers at most, and a handler in C++ can do what
+is left: fill in the pointers, launch the graphs.
+"""
+
+import ctypes
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import warp as wp
+
+from mjx_warp_ffi.third_party.warp import native as native_lib
+from mjx_warp_ffi.third_party.warp import xla_ffi
+
+
+@dataclasses.dataclass(frozen=True)
+class Replays:
+  """All that a launcher does with a call once it has captured its work.
+
+  Attributes:
+    graphs: The executable graphs to launch, one after the other.
+    table: Where on the device XLA's pointers go; None if the graphs serve one set of pointers.
+    forget: Makes the launcher fill in the pointers anew.
+  """
+
+  graphs: Sequence[ctypes.c_void_p]
+  table: wp.array | None = None
+  forget: Callable[[], None] = lambda: None
+
+
+class Shortcut:
+  """The way of a launcher's calls around Python.
+
+  In a `with` block the launcher is Python's: calls from elsewhere wait for it there. After it the
+  handler in C++ takes nothing of what it knew of streams and pointers for granted.
+  """
+
+  def __init__(
+    self,
+    native: native_lib.Native,
+    frame: tuple[int, ...],
+    *,
+    ordinal: int,
+    replays: Replays,
+    event: wp.Event | None,
+  ):
+    """Describes the calls that are like the one at a frame.
+
+    Args:
+      native: The handler.
+      frame: A call frame.
+      ordinal: The ordinal of the device.
+      replays: What to do.
+      event: Marks the end of each call, for those on other streams.
+    """
+    self._native = native
+    self._entry = native.take()
+    inputs = xla_ffi.read_words(frame[xla_ffi.ARGS], frame[xla_ffi.ARG_COUNT])
+    outputs = xla_ffi.read_words(frame[xla_ffi.RETS], frame[xla_ffi.RET_COUNT])
+    # What the entry points to; it is read only by who holds the entry.
+    self._text = xla_ffi.read_only_string(frame[xla_ffi.ATTRS])
+    self._described = _words([word for _, words in (*inputs, *outputs) for word in words])
+    self._pointers = _words([data for data, _ in (*inputs, *outputs)])
+    self._replays = replays
+    table = replays.table
+    fields = {
+      "text": ctypes.cast(self._text, ctypes.c_void_p).value,
+      "text_size": len(self._text),
+      "ordinal": ordinal,
+      "arg_count": len(inputs),
+      "ret_count": len(outputs),
+      "described": ctypes.addressof(self._described),
+      "pointers": ctypes.addressof(self._pointers),
+      "by_address": table is None,
+      "table": 0 if table is None else table.ptr,
+      "context": 0 if table is None else wp.get_device(table.device).context,
+      "graph_count": len(replays.graphs),
+      "event": 0 if event is None else event.cuda_event,
+    }
+    with self:
+      for name, value in fields.items():
+        setattr(self._entry, name, int(value or 0))
+      for i, graph in enumerate(replays.graphs):
+        self._entry.graphs[i] = graph.value or 0
+      self._entry.live = 1
+    self.lead(frame)
+
+  def __enter__(self) -> None:
+    """Waits for a call in C++, and keeps others out."""
+    self._native.hold(self._entry)
+    self._replays.forget()
+
+  def __exit__(self, *exception: object) -> None:
+    """Lets calls in C++ go on."""
+    self._entry.table_known = self._entry.stream = 0
+    self._native.let_go(self._entry)
+
+  def lead(self, frame: tuple[int, ...]) -> None:
+    """Leads calls at a frame here."""
+    self._native.lead(frame, self._entry)
+
+  def used(self) -> bool:
+    """Returns whether it served a call since this was asked the last time."""
+    used, self._entry.used = bool(self._entry.used), 0
+    return used
+
+  def close(self) -> None:
+    """Ends it: the next call goes to Python."""
+    with self:
+      self._entry.live = 0
+    self._native.give_back(self._entry)
+
+
+def _words(values: Sequence[int]) -> ctypes.Array:
+  return (ctypes.c_uint64 * max(1, len(values)))(*values)

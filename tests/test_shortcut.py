@@ -1,6 +1,8 @@
 """Calls that go around Python: the handler in C++ on frames that are made here."""
 
 import ctypes
+import gc
+import threading
 
 import numpy as np
 import pytest
@@ -117,6 +119,7 @@ class World:
       replays=shortcut.Replays(graphs, array),
       event=Event() if event else None,
     )
+    made.open(words)
     self.kept.append(made)
     return made
 
@@ -285,6 +288,43 @@ def test_a_closed_shortcut_is_followed_no_more_and_its_entry_serves_another(worl
   assert world.goes_to_python()
   other = world.shortcut()
   assert other._entry is cut._entry
+  assert not world.goes_to_python()
+
+
+def test_an_entry_that_is_held_is_waited_for_and_calls_go_to_python(world):
+  cut = world.shortcut()
+  cut._entry.held = 1  # as while a call in C++ runs
+  assert world.goes_to_python()
+  timer = threading.Timer(0.1, setattr, (cut._entry, "held", 0))
+  timer.start()
+  with cut:
+    assert not timer.is_alive()
+  assert not world.goes_to_python()
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_an_interrupt_while_python_waits_leaves_no_entry_held(taken, world, monkeypatch):
+  cut = world.shortcut()
+  take = world.native._take
+
+  def interrupted(address):
+    if taken:
+      assert take(address)
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(world.native, "_take", interrupted)
+  with pytest.raises(KeyboardInterrupt), cut:
+    pass
+  monkeypatch.undo()
+  assert not cut._entry.held
+  assert not world.goes_to_python()
+
+
+def test_an_entry_keeps_what_it_points_to_beyond_its_shortcut(world):
+  cut = world.shortcut()
+  del cut
+  world.kept.clear()
+  gc.collect()
   assert not world.goes_to_python()
 
 

@@ -221,6 +221,39 @@ def test_a_compiled_call_is_found_in_the_persistent_cache_and_is_the_right_one(t
   assert run([5.0]) == 0
 
 
+def test_the_name_of_a_program_with_a_space_is_refused():
+  with pytest.raises(ValueError, match="no space, got 'two words'"):
+    ffi.jax_program("two words", lambda device: None, key="", result_types=())(jnp.ones(3))
+
+
+def test_a_call_whose_handler_could_not_be_built_works_later(monkeypatch):
+  def copied(x: wp.array(dtype=float), y: wp.array(dtype=float)):
+    wp.copy(y, x)
+
+  def interrupted():
+    raise KeyboardInterrupt
+
+  monkeypatch.setattr(target, "native_handler", interrupted)
+  with pytest.raises(KeyboardInterrupt):
+    ffi.jax_callable(copied, graph_mode=ffi.GraphMode.WARP_STAGED)(jnp.ones(3))
+  monkeypatch.undo()
+  call = ffi.jax_callable(copied, graph_mode=ffi.GraphMode.WARP_STAGED)
+  np.testing.assert_array_equal(call(jnp.ones(3))[0], np.ones(3))
+
+
+def test_a_callable_initialises_warp_only_when_it_is_traced():
+  code = """
+import warp as wp, jax.numpy as jnp
+from mjx_warp_ffi.third_party import warp as ffi
+def copied(x: wp.array(dtype=float), y: wp.array(dtype=float)):
+  wp.copy(y, x)
+call = ffi.jax_callable(copied, graph_mode=ffi.GraphMode.WARP_STAGED)
+print(wp._src.context.runtime is None)
+print(call(jnp.ones(3))[0].sum())
+"""
+  assert run_python(code).split() == ["True", "3.0"]
+
+
 EXPORTED = """
 import jax, jax.numpy as jnp, numpy as np, pathlib
 from jax import export

@@ -1,6 +1,7 @@
 """A bounded cache of launchers, each used by one thread at a time."""
 
 import collections
+import contextlib
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -42,12 +43,14 @@ class Slot:
   def release(self) -> None:
     """Waits for calls that still run on a device, then drops the launcher."""
     with self.lock:
-      if self.shortcut is not None:
-        self.shortcut.close()
-      if self.event is not None:
-        runtime.synchronize_event(self.event)
-      self.value = self.shortcut = self.event = None
-      self.released = True
+      try:
+        if self.shortcut is not None:
+          self.shortcut.close()
+        if self.event is not None:
+          runtime.synchronize_event(self.event)
+      finally:
+        self.value = self.shortcut = self.event = None
+        self.released = True
 
 
 class SlotCache:
@@ -77,7 +80,7 @@ class SlotCache:
   @maximum.setter
   def maximum(self, value: int | None) -> None:
     self._maximum = value
-    self._release(self._evicted())
+    self._release(self._evicted(None))
 
   def acquire(self, key: Hashable) -> Slot:
     """Returns the slot of a key with its lock held, empty if it is new."""
@@ -99,7 +102,7 @@ class SlotCache:
         self._slots.move_to_end(key)
         return slot
       slot = self._slots[key] = Slot()
-    self._release(self._evicted())
+    self._release(self._evicted(key))
     return slot
 
   def clear(self, matches: Callable[[Any], bool] = lambda key: True) -> None:
@@ -109,17 +112,18 @@ class SlotCache:
       released = [self._slots.pop(key) for key in keys]
     self._release(released)
 
-  def _evicted(self) -> list[Slot]:
+  def _evicted(self, newest: Hashable) -> list[Slot]:
     with self._lock:
       excess = 0 if self._maximum is None else len(self._slots) - self._maximum
       if excess > 0:
         # Calls that went around Python count, too.
         for key, slot in tuple(self._slots.items()):
-          if slot.shortcut is not None and slot.shortcut.used():
+          if key == newest or (slot.shortcut is not None and slot.shortcut.used()):
             self._slots.move_to_end(key)
       return [self._slots.popitem(last=False)[1] for _ in range(excess)]
 
   def _release(self, slots: list[Slot]) -> None:
     # Outside the lock: releasing waits for the slot's last call.
-    for slot in slots:
-      slot.release()
+    with contextlib.ExitStack() as all_of_them:  # whatever goes wrong with one
+      for slot in slots:
+        all_of_them.callback(slot.release)

@@ -166,6 +166,7 @@ class Dispatcher:
         slot.shortcut = shortcut_lib.Shortcut(
           native, call.frame, ordinal=call.ordinal, replays=launcher.replays, event=slot.event
         )
+        slot.shortcut.open(call.frame)
 
   def prepare(self, shapes: Shapes, jax_device: jax.Device) -> None:
     """Makes and warms up the launcher of calls to come."""

@@ -190,7 +190,9 @@ class _StagedBase:
     """Captures a graph of each part; returns what launches them all."""
     recorded = [Graph(self._device, part) for part in parts]
     executables = [graph.executable for graph in recorded if graph.executable is not None]
-    self.replays = shortcut.Replays(executables, self._copies.table, self._copies.forget)
+    self.replays = shortcut.Replays(
+      executables, self._copies.table, self._copies.forget, keep=(self, recorded)
+    )
     if len(recorded) == 1:
       return recorded[0].replay
 

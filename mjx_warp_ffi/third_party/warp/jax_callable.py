@@ -105,7 +105,7 @@ class _ByAddress:
       self._body(runs, self._statics)
     self._graph = graphs.Graph(self._bound.device, lambda: self._body(runs, self._statics))
     if self._graph.executable is not None:
-      self.replays = shortcut.Replays([self._graph.executable])
+      self.replays = shortcut.Replays([self._graph.executable], keep=self._graph)
 
 
 class FfiCallable:
@@ -130,7 +130,7 @@ class FfiCallable:
       maximum=graph_cache_max,
     )
     traits = target.CAPTURABLE if self.graph_mode == GraphMode.JAX else target.NO_TRAITS
-    target.get_or_register(
+    self._target = target.get_or_register(
       self.name,
       lambda: target.Target(self.name, self._dispatcher, traits=traits, shortcuts=captures),
     )
@@ -174,6 +174,7 @@ class FfiCallable:
     module = wp.get_module(self.func.__module__)
     if module.kernels:
       preload.preload(self.options.module_preload_mode, lambda d: wp.load_module(module, d))
+    self._target.complete()
     call = target.ffi_call(
       self.name,
       types,

@@ -8,6 +8,7 @@ builds it and keeps it in the kernel cache; the kernel runs once, to return addr
 import ctypes
 import functools
 import threading
+import time
 
 import warp as wp
 
@@ -17,7 +18,9 @@ MAX_GRAPHS = 3
 _PLACES = 4096  # a power of two
 _MIX = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio (Knuth, TAOCP 3, 6.4)
 _SHIFT = 64 - _PLACES.bit_length() + 1
-_RUN, _HOLD, _LET_GO = range(3)  # as the C++ has them
+_RUN, _TAKE, _LET_GO = range(3)  # as the C++ has them
+_CALL, _PYTHON = 1, 2  # who holds an entry
+_WAIT = 2e-5  # seconds; about as long as a call
 
 
 def _words(name: str, fields: str) -> type[ctypes.Structure]:
@@ -35,13 +38,26 @@ _ENTRY = (
   f" table_known table context graph_count graphs[{MAX_GRAPHS}] event stream"
 )
 _SHARED = "places python launch_graph copy_to_device wait_event record_event"
-Entry, _Shared = _words("Entry", _ENTRY), _words("_Shared", _SHARED)
+_Entry, _Shared = _words("_Entry", _ENTRY), _words("_Shared", _SHARED)
+
+
+class Entry(_Entry):
+  """What the handler knows of some calls.
+
+  Attributes:
+    keep: what it points to.
+  """
+
+  keep: object = None
+
 
 _LAYOUT = {
   "ENTRY": "; ".join(f"Word {field}" for field in _ENTRY.split()),
   "SHARED": "; ".join(f"Word {field}" for field in _SHARED.split()),
   "MIX": f"{_MIX}ull",
   "SHIFT": _SHIFT,
+  "CALL": _CALL,
+  "PYTHON": _PYTHON,
   "EXTENSION": xla_ffi.EXTENSION,
   "API": xla_ffi.API,
   "CTX": xla_ffi.CTX,
@@ -69,9 +85,13 @@ _HANDLER = """
       return memory;
     }
 
-    static void hold(Entry* entry) {
-      while (__atomic_exchange_n(&entry->held, 1, __ATOMIC_ACQUIRE)) {}
+    static bool take(Entry* entry, Word holder) {
+      Word nobody = 0;
+      return __atomic_compare_exchange_n(
+          &entry->held, &nobody, holder, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
     }
+
+    static bool take_for_python(Entry* entry) { return take(entry, @PYTHON@); }
 
     static void let_go(Entry* entry) { __atomic_store_n(&entry->held, 0, __ATOMIC_RELEASE); }
 
@@ -116,8 +136,8 @@ _HANDLER = """
         pointers[i] = ((const Word* const*)list)[i][@BUFFER_DATA@];
     }
 
-    static bool matches(const Entry* entry, const Word* frame) {
-      if (!entry->live || frame[@ARG_COUNT@] != entry->arg_count ||
+    static bool matches(const Entry* entry, const Word* frame, unsigned ordinal) {
+      if (!entry->live || ordinal != entry->ordinal || frame[@ARG_COUNT@] != entry->arg_count ||
           frame[@RET_COUNT@] != entry->ret_count || frame[@ATTR_COUNT@] != 1)
         return false;
       const Word* text = *(const Word* const*)frame[@ATTRS@];
@@ -132,10 +152,8 @@ _HANDLER = """
     }
 
     static bool launch(Entry* entry, const Word* frame) {
-      Word ordinal, stream;
-      if (!ask(frame, @DEVICEORDINAL_GET@, @ERROR_DESTROY@, &ordinal) ||
-          (unsigned)ordinal != entry->ordinal ||
-          !ask(frame, @STREAM_GET@, @ERROR_DESTROY@, &stream))
+      Word stream;
+      if (!ask(frame, @STREAM_GET@, @ERROR_DESTROY@, &stream))
         return false;
       Word args = entry->arg_count, rets = entry->ret_count;
       Word* pointers = (Word*)entry->pointers;
@@ -166,11 +184,15 @@ _HANDLER = """
 
     static Word run(const Word* frame) {
       const Shared& own = *shared();
-      if (!frame[@EXTENSION@] && (int)frame[@STAGE@] == @EXECUTE@) {
-        Word place = (frame[@ARGS@] + 3 * frame[@RETS@]) * @MIX@ >> @SHIFT@;
+      Word ordinal;
+      if (!frame[@EXTENSION@] && (int)frame[@STAGE@] == @EXECUTE@ &&
+          ask(frame, @DEVICEORDINAL_GET@, @ERROR_DESTROY@, &ordinal)) {
+        ordinal = (unsigned)ordinal;
+        // Devices share the frames of a program.
+        Word place = (frame[@ARGS@] + 3 * frame[@RETS@] + ordinal) * @MIX@ >> @SHIFT@;
         Entry* entry = __atomic_load_n((Entry**)own.places + place, __ATOMIC_RELAXED);
-        if (entry && !__atomic_exchange_n(&entry->held, 1, __ATOMIC_ACQUIRE)) {
-          bool served = matches(entry, frame) && launch(entry, frame);
+        if (entry && take(entry, @CALL@)) {
+          bool served = matches(entry, frame, ordinal) && launch(entry, frame);
           let_go(entry);
           if (served)
             return 0;
@@ -180,7 +202,8 @@ _HANDLER = """
     }
   };
   Handler::shared() = (Shared*)memory;
-  Word functions[] = {(Word)&Handler::run, (Word)&Handler::hold, (Word)&Handler::let_go};
+  Word functions[] = {(Word)&Handler::run, (Word)&Handler::take_for_python,
+                      (Word)&Handler::let_go};
   return functions[which];
 #endif
 """
@@ -208,7 +231,8 @@ _WARP = {
   "wait_event": "wp_cuda_stream_wait_event",
   "record_event": "wp_cuda_event_record",
 }
-_OnEntry = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_Take = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)
+_LetGo = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class Native:
@@ -233,7 +257,7 @@ class Native:
       setattr(self._shared, name, runtime.address_of(function))
     functions = self.connect()
     self.run = functions[_RUN]
-    self._hold, self._let_go = _OnEntry(functions[_HOLD]), _OnEntry(functions[_LET_GO])
+    self._take, self._let_go = _Take(functions[_TAKE]), _LetGo(functions[_LET_GO])
     self._code = tuple(_functions.module.execs.values())
     self._lock = threading.Lock()
     self._entries: list[Entry] = []
@@ -246,7 +270,10 @@ class Native:
       addresses = wp.zeros(3, dtype=wp.uint64, device="cpu")
       inputs = [ctypes.addressof(self._shared), addresses]
       wp.launch(_functions, dim=3, inputs=inputs, device="cpu")
-      return addresses.numpy().tolist()
+      found = addresses.numpy().tolist()
+    if not all(found):
+      raise RuntimeError("Warp records a graph on the CPU: make callables outside of it")
+    return found
 
   def take(self) -> Entry:
     """Returns an entry that nobody uses."""
@@ -262,16 +289,27 @@ class Native:
       self._free.append(entry)
 
   def hold(self, entry: Entry) -> None:
-    """Keeps the handler away from an entry; waits for a call of it."""
-    self._hold(ctypes.addressof(entry))
+    """Keeps the handler away from an entry; waits for a call of it.
+
+    Python holds an entry in one thread at a time: whoever asks must see to that.
+    """
+    address = ctypes.addressof(entry)
+    try:
+      while not self._take(address):
+        time.sleep(_WAIT)
+    except BaseException:  # an interrupt while it waits, or just after
+      if entry.held == _PYTHON:
+        self._let_go(address)
+      raise
 
   def let_go(self, entry: Entry) -> None:
     """Ends `hold`."""
     self._let_go(ctypes.addressof(entry))
 
   def lead(self, frame: tuple[int, ...], entry: Entry) -> None:
-    """Lets the handler try an entry for calls at a frame."""
-    mixed = (frame[xla_ffi.ARGS] + 3 * frame[xla_ffi.RETS]) * _MIX % 2**64
+    """Lets the handler try an entry for calls at a frame on its device."""
+    at = frame[xla_ffi.ARGS] + 3 * frame[xla_ffi.RETS] + entry.ordinal
+    mixed = at * _MIX % 2**64
     self._places[mixed >> _SHIFT] = ctypes.addressof(entry)
 
 

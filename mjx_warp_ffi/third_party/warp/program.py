@@ -88,14 +88,17 @@ _lock = threading.Lock()
 
 
 def _registry(name: str) -> _Registry:
+  if " " in name:
+    raise ValueError(f"the name of a program must have no space, got {name!r}")
   with _lock:
     if name not in _registries:
-      registry = _registries[name] = _Registry(name)
-      full_name = _PREFIX + name
-      target.get_or_register(
-        full_name, lambda: target.Target(full_name, registry.dispatcher, shortcuts=True)
-      )
-    return _registries[name]
+      _registries[name] = _Registry(name)
+    registry = _registries[name]
+  full_name = _PREFIX + name
+  target.get_or_register(
+    full_name, lambda: target.Target(full_name, registry.dispatcher, shortcuts=True)
+  ).complete()
+  return registry
 
 
 def _check(places: Sequence[copies.Fixed], buffers: Sequence[xla_ffi.Buffer], kind: str) -> None:
@@ -141,7 +144,7 @@ def jax_program(
     A function from arrays to a tuple of arrays, one FFI call. It has no batching rule.
 
   Raises:
-    ValueError: The graph mode is not one that works on fixed buffers.
+    ValueError: The graph mode is not one that works on fixed buffers, or the name has a space.
   """
   graph_mode = GraphMode(graph_mode)
   if graph_mode not in graphs.STAGED:

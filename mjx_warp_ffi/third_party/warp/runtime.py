@@ -59,6 +59,11 @@ def initialise() -> None:
     wp.init()
 
 
+def is_initialised() -> bool:
+  """Returns whether Warp is initialised."""
+  return context.runtime is not None
+
+
 @functools.cache
 def core() -> Any:
   """Returns Warp's native library, with Warp initialised.

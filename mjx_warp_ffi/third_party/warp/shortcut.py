@@ -23,11 +23,13 @@ class Replays:
     graphs: The executable graphs to launch, one after the other.
     table: Where on the device XLA's pointers go; None if the graphs serve one set of pointers.
     forget: Makes the launcher fill in the pointers anew.
+    keep: What owns the graphs and the table.
   """
 
   graphs: Sequence[ctypes.c_void_p]
   table: wp.array | None = None
   forget: Callable[[], None] = lambda: None
+  keep: object = None
 
 
 class Shortcut:
@@ -46,7 +48,7 @@ class Shortcut:
     replays: Replays,
     event: wp.Event | None,
   ):
-    """Describes the calls that are like the one at a frame.
+    """Describes the calls that are like the one at a frame; none comes here before `open`.
 
     Args:
       native: The handler.
@@ -56,35 +58,40 @@ class Shortcut:
       event: Marks the end of each call, for those on other streams.
     """
     self._native = native
+    self._replays = replays
     self._entry = native.take()
     inputs = xla_ffi.read_words(frame[xla_ffi.ARGS], frame[xla_ffi.ARG_COUNT])
     outputs = xla_ffi.read_words(frame[xla_ffi.RETS], frame[xla_ffi.RET_COUNT])
-    # What the entry points to; it is read only by who holds the entry.
-    self._text = xla_ffi.read_only_string(frame[xla_ffi.ATTRS])
-    self._described = _words([word for _, words in (*inputs, *outputs) for word in words])
-    self._pointers = _words([data for data, _ in (*inputs, *outputs)])
-    self._replays = replays
+    text = xla_ffi.read_only_string(frame[xla_ffi.ATTRS])
+    described = _words([word for _, words in (*inputs, *outputs) for word in words])
+    pointers = _words([data for data, _ in (*inputs, *outputs)])
     table = replays.table
-    fields = {
-      "text": ctypes.cast(self._text, ctypes.c_void_p).value,
-      "text_size": len(self._text),
+    self._fields = {
+      "text": ctypes.cast(text, ctypes.c_void_p).value,
+      "text_size": len(text),
       "ordinal": ordinal,
       "arg_count": len(inputs),
       "ret_count": len(outputs),
-      "described": ctypes.addressof(self._described),
-      "pointers": ctypes.addressof(self._pointers),
+      "described": ctypes.addressof(described),
+      "pointers": ctypes.addressof(pointers),
       "by_address": table is None,
       "table": 0 if table is None else table.ptr,
       "context": 0 if table is None else wp.get_device(table.device).context,
       "graph_count": len(replays.graphs),
       "event": 0 if event is None else event.cuda_event,
+      "live": True,
     }
+    # With the entry, whatever becomes of this object: the handler knows only the entry.
+    self._keep = text, described, pointers, replays, event
+
+  def open(self, frame: tuple[int, ...]) -> None:
+    """Begins: the next call at a frame comes here."""
     with self:
-      for name, value in fields.items():
-        setattr(self._entry, name, int(value or 0))
-      for i, graph in enumerate(replays.graphs):
+      self._entry.keep = self._keep
+      for i, graph in enumerate(self._replays.graphs):
         self._entry.graphs[i] = graph.value or 0
-      self._entry.live = 1
+      for name, value in self._fields.items():
+        setattr(self._entry, name, int(value or 0))
     self.lead(frame)
 
   def __enter__(self) -> None:

@@ -30,6 +30,12 @@ class Target:
     traits: What the handler promises to XLA, by platform.
     owner: What the name stands for, when the caller chose it.
     shortcuts: Whether calls on CUDA may go around the handler, where it left a shortcut.
+
+  Attributes:
+    name: As given.
+    owner: As given.
+    handler: As given.
+    shortcuts: As given.
   """
 
   def __init__(
@@ -41,20 +47,34 @@ class Target:
     owner: object = None,
     shortcuts: bool = False,
   ):
-    """Registers the handler."""
+    """Registers the handler for the CPU; `complete` does the rest."""
     self.name = name
     self.owner = owner
     self.handler = handler
-    self._functions = []
-    for platform in call_lib.PLATFORMS:
-      native = native_handler() if shortcuts and platform == "CUDA" else None
-      if native is not None:
-        address = native.run
-      else:
-        function = _function(platform, traits.get(platform, xla_ffi.Traits.NONE), lambda _: self)
-        address = _address(function)
-        self._functions.append(function)
-      jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform=platform)
+    self._traits = traits
+    self.shortcuts = shortcuts
+    self._lock = threading.Lock()
+    self._missing = list(call_lib.PLATFORMS)
+    self._register("cpu")
+
+  def complete(self) -> None:
+    """Registers the handler wherever it is not registered yet; before a call is traced.
+
+    It initialises Warp if there may be shortcuts.
+    """
+    with self._lock:
+      for platform in tuple(self._missing):
+        self._register(platform)
+
+  def _register(self, platform: str) -> None:
+    native = native_handler() if self.shortcuts and platform == "CUDA" else None
+    if native is not None:
+      address = native.run
+    else:
+      traits = self._traits.get(platform, xla_ffi.Traits.NONE)
+      address = _address(_function(platform, traits, lambda _: self))
+    jax.ffi.register_ffi_target(self.name, jax.ffi.pycapsule(address), platform=platform)
+    self._missing.remove(platform)
 
 
 def _function(
@@ -77,7 +97,9 @@ def _function(
       name = target.name if target else "an FFI call"
       return xla_ffi.make_error(frame[xla_ffi.API], f"{name} failed:\n{traceback.format_exc()}")
 
-  return xla_ffi.Handler(run)
+  function = xla_ffi.Handler(run)
+  runtime.keep_forever(function)  # XLA never drops a handler
+  return function
 
 
 def _address(function: Any) -> int:
@@ -98,14 +120,18 @@ def native_handler() -> native_lib.Native | None:
 def get_or_register(name: str, make: Callable[[], Target]) -> Target:
   """Returns the target of this name, made on the first use.
 
-  XLA keeps the address of a handler for the life of the process, so a target is never dropped.
+  XLA keeps the address of a handler for the life of the process, so a target is never dropped. It
+  is complete, unless that would initialise Warp.
   """
   with _lock:
     if not _targets:
       atexit.register(_keep_clients)
     if name not in _targets:
       _targets[name] = make()
-    return _targets[name]
+    made = _targets[name]
+  if not made.shortcuts or runtime.is_initialised():
+    made.complete()
+  return made
 
 
 def _keep_clients() -> None:

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -320,12 +321,23 @@ def test_an_interrupt_while_python_waits_leaves_no_entry_held(taken, world, monk
   assert not world.goes_to_python()
 
 
-def test_an_entry_keeps_what_it_points_to_beyond_its_shortcut(world):
+def test_an_entry_keeps_what_it_points_to_until_its_shortcut_is_closed(world):
   cut = world.shortcut()
-  del cut
+  table = weakref.ref(cut._replays.table)
   world.kept.clear()
+  entry = cut._entry
+  del cut
   gc.collect()
+  assert table() is not None
   assert not world.goes_to_python()
+  entry.live, entry.keep = 0, None
+
+  cut = world.shortcut()
+  table = weakref.ref(cut._replays.table)
+  world.kept.pop().close()
+  del cut
+  gc.collect()
+  assert table() is None
 
 
 def test_it_is_known_whether_a_shortcut_was_used(world):

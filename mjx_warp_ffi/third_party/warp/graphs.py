@@ -191,7 +191,7 @@ class _StagedBase:
     recorded = [Graph(self._device, part) for part in parts]
     executables = [graph.executable for graph in recorded if graph.executable is not None]
     self.replays = shortcut.Replays(
-      executables, self._copies.table, self._copies.forget, keep=(self, recorded)
+      executables, self._copies.table, self._copies.forget, keep=(self._work, recorded)
     )
     if len(recorded) == 1:
       return recorded[0].replay

@@ -117,6 +117,7 @@ class Shortcut:
     """Ends it: the next call goes to Python."""
     with self:
       self._entry.live = 0
+      self._entry.keep = None
     self._native.give_back(self._entry)
 
 

@@ -283,3 +283,36 @@ def test_a_feature_that_tree_map_switches_on_is_not_ignored_in_silence(leaf):
   )
   both = jax.jit(jax.vmap(mjx.step, (0, 0)))(stack, data)
   assert jnp.isfinite(both.qvel[0]).all() and jnp.isnan(both.qvel[1]).all()
+
+
+SIMPLE = """<mujoco><worldbody><body name="cube"><freejoint/>
+<inertial pos="{}" mass="1" diaginertia=".1 .2 .25"/><geom size=".1"/></body></worldbody>
+</mujoco>"""
+
+
+@pytest.mark.parametrize("name", ["body_ipos", "body_iquat"])
+def test_the_inertial_frame_of_a_simple_body_does_not_change_in_silence(name):
+  m = mjx.put_model(mujoco.MjModel.from_xml_string(SIMPLE.format("0 0 0")))
+  d = mjx.make_data(m)
+  same = getattr(m, name)
+  other = same.at[1].add(0.1)
+  step = jax.jit(lambda m, d, frame: mjx.step(m.replace(**{name: frame}), d))
+  assert jnp.isfinite(step(m, d, same).qpos).all()
+  assert jnp.isnan(step(m, d, other).qpos).all()
+  assert jnp.isfinite(step(m, d, same).qpos).all()
+  both = jax.vmap(step, (None, None, 0))(m, d, jnp.stack([same, other]))
+  assert jnp.isfinite(both.qpos[0]).all() and jnp.isnan(both.qpos[1]).all()
+  m.replace(**{name: same})
+  with pytest.raises(ValueError, match=f"{name} of body 'cube' cannot change: .* as simple"):
+    m.replace(**{name: other})
+
+
+def test_a_body_that_is_compiled_a_little_off_takes_another_inertial_frame():
+  m = mjx.put_model(mujoco.MjModel.from_xml_string(SIMPLE.format("1e-5 0 0")))
+  c = mujoco.MjModel.from_xml_string(SIMPLE.format(".02 .01 -.015"))
+  d = mujoco.MjData(c)
+  d.qvel[:] = np.random.default_rng(0).normal(size=6)
+  ours = mjx.make_data(m).replace(qvel=d.qvel)
+  mujoco.mj_forward(c, d)
+  moved = m.replace(body_ipos=c.body_ipos)
+  np.testing.assert_allclose(mjx.forward(moved, ours).qacc, d.qacc, atol=1e-5)

@@ -20,6 +20,9 @@ SWITCHES = {
 }
 
 
+# What a float of a leaf that must stay may differ by, after conversions.
+SLACK = 1e-6
+
 # What mj_setConst changes beside leaves: a Model with other masses keeps its Data.
 _DERIVED = (
   *("body_sameframe", "geom_sameframe", "site_sameframe", "bvh_aabb"),
@@ -55,16 +58,54 @@ class Spec:
     return cls(mj_model, frozenset(on), _structure(mj_model))
 
   def with_values(self, values: dict[str, Any]) -> Spec:
-    """The spec for a model some leaves of which get other values (perhaps traced ones)."""
+    """The spec for a model some leaves of which get other values (perhaps traced ones).
+
+    Raises:
+      ValueError: for another inertial frame of a simple body.
+    """
+    for name, frame in self._frames().items():
+      if name in values:
+        self._check_frame(name, values[name], frame=frame)
     on = (
       s for s, names in SWITCHES.items() if any(n in values and _may_act(values[n]) for n in names)
     )
     switches = self.switches.union(on)
     return self if switches == self.switches else Spec(self.mj_model, switches, self.structure)
 
-  def switched_off(self) -> list[str]:
-    """The leaves of features that are off, which must be zero."""
-    return [n for s, names in SWITCHES.items() if s not in self.switches for n in names]
+  def fixed(self) -> dict[str, np.ndarray]:
+    """The leaves that must have certain values: all floats of one row, NaN where any will do.
+
+    Those of features that are off must be zero, and the inertial frames of simple bodies stay.
+    """
+    off = [n for s, names in SWITCHES.items() if s not in self.switches for n in names]
+    zeros = {n: np.zeros(np.size(fields.lookup(self.mj_model, n)), np.float32) for n in off}
+    return zeros | {n: frame.ravel() for n, frame in self._frames().items()}
+
+  def _frames(self) -> dict[str, np.ndarray]:
+    """The inertial frames of the bodies whose mass matrix has no place for others, else NaN."""
+    m = self.mj_model
+    simple = (m.body_simple == 1) & (m.body_dofnum > 1)
+    if not np.any(simple):
+      return {}
+    frames = {n: np.array(getattr(m, n), np.float32) for n in ("body_ipos", "body_iquat")}
+    for frame in frames.values():
+      frame[~simple] = np.nan
+    return frames
+
+  def _check_frame(self, name: str, value: Any, *, frame: np.ndarray) -> None:
+    try:
+      got = np.asarray(value)
+    except Exception:  # a tracer; the step looks at its value
+      return
+    off = np.any(np.abs(got - frame) > SLACK, axis=-1).reshape(-1, self.mj_model.nbody)
+    bodies = np.flatnonzero(np.any(off, axis=0))
+    if len(bodies):
+      body = self.mj_model.body(int(bodies[0])).name or int(bodies[0])
+      raise ValueError(
+        f"{name} of body {body!r} cannot change: MuJoCo compiled it as simple, with a diagonal mass"
+        " matrix. Compile it with an inertial frame that is off by a little, such as"
+        ' <inertial pos="1e-5 0 0" .../>'
+      )
 
   def __eq__(self, other: object) -> bool:
     return isinstance(other, Spec) and self.digest == other.digest

@@ -27,11 +27,13 @@ FLAGS = 2
 
 @wp.struct
 class Leaf:
-  """A parameter of a feature that is off: its words should be zero."""
+  """A parameter that must have certain values: one of each row's words, NaN where any will do."""
 
   ptr: wp.uint64
   rows: int
   words: int
+  values: wp.uint64
+  slack: float
 
 
 @wp.func
@@ -132,13 +134,15 @@ def watch_rows(nefc: wp.array[int], njmax: int, overflow: wp.array[int], peaks: 
 
 @wp.kernel(enable_backward=False)
 def watch_leaves(leaves: wp.array[Leaf], ignored: wp.array[int], flags: wp.array[int]):
-  """Notes parameters that are ignored."""
+  """Notes parameters that would be ignored."""
   i = wp.tid()
   for k in range(leaves.shape[0]):
     leaf = leaves[k]
     if i < leaf.rows * leaf.words:
-      values = wp.array(ptr=leaf.ptr, shape=(leaf.rows * leaf.words,), dtype=float)
-      if values[i] != 0.0:
+      got = wp.array(ptr=leaf.ptr, shape=(leaf.rows * leaf.words,), dtype=float)
+      values = wp.array(ptr=leaf.values, shape=(leaf.words,), dtype=float)
+      value = values[i % leaf.words]
+      if not wp.isnan(value) and not (wp.abs(got[i] - value) <= leaf.slack):
         if leaf.rows == 1:
           flags[_SHARED_IGNORED] = 1
         else:

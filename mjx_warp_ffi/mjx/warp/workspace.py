@@ -101,8 +101,8 @@ class Workspace:
     self._static_geoms = kernels.StaticGeoms(mj_model)
     self.contacts = kernels.WorldContacts(self.d, plan.sizes.nconmax)
     peaks = COUNTS.of(plan.sizes, plan.nworld, device=self.d.qpos.device.alias)
-    off = [self.leaf(n) for n in plan.spec.switched_off()]
-    self.watch = Watch(self.d, self.contacts, peaks=peaks, off=off)
+    fixed = [(self.leaf(n), values) for n, values in plan.spec.fixed().items()]
+    self.watch = Watch(self.d, self.contacts, peaks=peaks, fixed=fixed)
     self.m.callback.contactfilter = self._collided
     bodies = np.isin(mj_model.eq_type, (EqType.CONNECT, EqType.WELD))
     self._rows_need_rates = bool(np.any(bodies))

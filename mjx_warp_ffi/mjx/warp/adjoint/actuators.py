@@ -270,6 +270,15 @@ def activation_power(drives: Drives, cot_act: wp.array2d[float], power: wp.array
   power[world, j] = cot_act[world, j] * drives.act[world, j]
 
 
+@wp.kernel
+def kept_activation_power(
+  act: wp.array2d[float], cot_act: wp.array2d[float], power: wp.array2d[float]
+):
+  """The cotangent of an activation that the step leaves as it is, a thread per world and one."""
+  world, j = wp.tid()
+  power[world, j] = cot_act[world, j] * act[world, j]
+
+
 def _target_dofs(m) -> np.ndarray:
   """The dof that each actuator of a hinge or slide acts on, -1 for others."""
   kinds, ids = m.actuator_trntype.numpy(), m.actuator_trnid.numpy()[:, 0]
@@ -312,6 +321,14 @@ def record(step, rates: Rates, *, moving: Rates) -> None:
   kernel = actuator_power_kernel(step.fields, **modes, reported=step.cot_force is not None)
   inputs = [actuators, drives, rates, moving, saturated, total, step.metric.actuators]
   tape.power(kernel, dim, inputs=[*inputs, step.cot_force or saturated])
+
+
+def record_kept(step) -> None:
+  """Records the activations of a `StageAdjoint` whose actuation is off."""
+  tape, m = step.tape, step.m
+  if step.integrate and m.na:
+    inputs = [step.inputs["act"], step.cotangents["act"]]
+    tape.power(kept_activation_power, (tape.nworld, m.na), inputs=inputs)
 
 
 def _record_drives(step, inputs: list, *, integrate: bool) -> Drives:

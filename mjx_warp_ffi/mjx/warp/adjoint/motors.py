@@ -5,6 +5,7 @@ integral of the controller's error, the temperature, the deflection of the brist
 friction, and the current. Those that a motor lacks have a place of -1.
 """
 
+import mujoco
 import numpy as np
 import warp as wp
 from mujoco_warp._src.types import MJ_MINVAL, GainType, vec10
@@ -228,11 +229,12 @@ def motor(
   out.loose_length[world, i] = bias[0] * bias[1] * wp.cos(turn)
 
 
-def _places(m, which: np.ndarray) -> dict[str, np.ndarray]:
+def _places(mjm: mujoco.MjModel, which: np.ndarray) -> dict[str, np.ndarray]:
   """Where the activations of the motors are."""
-  dyn, prm = m.actuator_dynprm.numpy()[0, which], m.actuator_gainprm.numpy()[0, which]
+  # of the model as it was compiled: the arrays that a call fills in hold nothing yet
+  dyn, prm = mjm.actuator_dynprm[which], mjm.actuator_gainprm[which]
   has = np.stack([dyn[:, 7], prm[:, 5], dyn[:, 2], dyn[:, 5], dyn[:, 0]], axis=1) > 0
-  adr = m.actuator_actadr.numpy()[which, None] + np.cumsum(has, axis=1) - 1
+  adr = mjm.actuator_actadr[which, None] + np.cumsum(has, axis=1) - 1
   names = ("slew", "integral", "heat", "bristle", "current")
   return dict(zip(names, np.where(has, adr, -1).T, strict=True))
 
@@ -243,7 +245,7 @@ def record(step, inputs: list, *, drives: Drives, integrate: bool) -> None:
   which = np.flatnonzero(m.actuator_gaintype.numpy() == int(GainType.DCMOTOR))
   if not len(which):
     return
-  arrays = {k: step.constant(x) for k, x in _places(m, which).items()}
+  arrays = {k: step.constant(x) for k, x in _places(step.mjm, which).items()}
   arrays["which"] = step.constant(which)
   motors = tape.struct(Motors, integrate=integrate, **arrays)
   tape.launch(motor, (tape.nworld, len(which)), inputs=[*inputs, motors, drives], outputs=[])

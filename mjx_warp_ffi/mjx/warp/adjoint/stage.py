@@ -237,8 +237,10 @@ class StageAdjoint:
     if self.m.nactuator and self.needs.lengths:
       over = self.sweep.carried
       self.actuator_rates = transmissions.find_rates(self, over, tendons=self.tendon_rates)
-      off = self.needs.inverts or self.m.opt.disableflags & DisableBit.ACTUATION
-      if self.needs.powers and not off:
+      off = self.m.opt.disableflags & DisableBit.ACTUATION
+      if off:
+        actuators.record_kept(self)
+      elif self.needs.powers and not self.needs.inverts:
         own = self.actuator_rates
         if moving is not self.tendon_rates:
           own = transmissions.find_rates(self, over, tendons=moving)

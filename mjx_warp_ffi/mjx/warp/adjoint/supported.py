@@ -11,6 +11,7 @@ from mujoco_warp._src.types import (
   DisableBit,
   DynType,
   EnableBit,
+  EqType,
   GainType,
   IntegratorType,
   TrnType,
@@ -57,6 +58,7 @@ _OF_FORCES = frozenset(
 Words = dict[str, list[int]]  # model fields, and the places of floats in one row of each
 
 _MESSAGE = "no analytic gradient for: {}. Differences have one: gradient='fd'"
+_AFTER_BALL = "of bodies that have joints after a ball joint"
 _IMPLICIT = (IntegratorType.IMPLICIT, IntegratorType.IMPLICITFAST)
 
 
@@ -181,6 +183,8 @@ def _actuation(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   if np.any(mixed) or np.any(motor & m.actuator_actlimited.numpy()):
     yield "DC motors with other gains, biases or limits of their activations"
   active = (dyn == DynType.DCMOTOR) & (m.actuator_actnum.numpy() > 0)
+  if m.opt.disableflags & DisableBit.ACTUATION and np.any(active):
+    yield "activations of DC motors with actuation off"
   if m.opt.integrator == IntegratorType.RK4 and np.any(active):
     # MJWarp advances them by a whole step in every stage, C MuJoCo as far as the stage goes
     yield "RK4 with activations of DC motors"
@@ -200,17 +204,46 @@ def _on_tendon(m: mjw.Model, t: int) -> list[int]:
   return np.flatnonzero((kinds == TrnType.TENDON) & (ids == t)).tolist()
 
 
+def _tendon_dofs(m: mjw.Model) -> list[np.ndarray]:
+  """The dofs that each tendon pulls at."""
+  if not m.ntendon:
+    return []
+  adr, num, dofs = (getattr(m, f"ten_J_{f}").numpy() for f in ("rowadr", "rownnz", "colind"))
+  return [dofs[a : a + n] for a, n in zip(adr, num, strict=True)]
+
+
+def _place(m: mjw.Model) -> np.ndarray:
+  """Whether M has an element for two dofs: if one moves the other."""
+  place = m.M_elemid.numpy() >= 0
+  return place | place.T
+
+
+def _turned_before(mjm: mujoco.MjModel) -> np.ndarray:
+  """Whether a dof belongs to a body that has joints after a ball joint.
+
+  C MuJoCo's derivative of a Jacobian (`mj_jacDot`) turns the axes of the ball with all of the
+  body's velocity, so it is not that of the Jacobian.
+  """
+  balls = np.flatnonzero(mjm.jnt_type == mujoco.mjtJoint.mjJNT_BALL)
+  followed = [j for j in balls if j + 1 < mjm.njnt and mjm.jnt_bodyid[j + 1] == mjm.jnt_bodyid[j]]
+  return np.isin(mjm.dof_bodyid, mjm.jnt_bodyid[followed])
+
+
+def _armatures(m: mjw.Model, tendons: list[int]) -> Words:
+  """The armatures of tendons, with those of their actuators."""
+  own = sum((_on_tendon(m, t) for t in tendons), [])
+  return {"tendon_armature": tendons} | ({"actuator_armature": own} if own else {})
+
+
 def _moving(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, np.ndarray, Words]]:
   """What may have a force that depends on its velocity, the dofs that it moves, and by what."""
-  if m.ntendon:
-    adr, num, dofs = (getattr(m, f"ten_J_{f}").numpy() for f in ("rowadr", "rownnz", "colind"))
-    ten_dofs = [dofs[a : a + n] for a, n in zip(adr, num, strict=True)]
-    for t in range(m.ntendon):
-      words = {"tendon_damping": [t], "tendon_dampingpoly": [2 * t, 2 * t + 1]}
-      own = _on_tendon(m, t)
-      words |= {"actuator_damping": own} if own else {}
-      words |= {"actuator_dampingpoly": [2 * i + k for i in own for k in (0, 1)]} if own else {}
-      yield "a damped tendon", ten_dofs[t], words
+  ten_dofs = _tendon_dofs(m)
+  for t, dofs in enumerate(ten_dofs):
+    words = {"tendon_damping": [t], "tendon_dampingpoly": [2 * t, 2 * t + 1]}
+    own = _on_tendon(m, t)
+    words |= {"actuator_damping": own} if own else {}
+    words |= {"actuator_dampingpoly": [2 * i + k for i in own for k in (0, 1)]} if own else {}
+    yield "a damped tendon", dofs, words
   gain, bias = m.actuator_gaintype.numpy(), m.actuator_biastype.numpy()
   moves = m.body_isdofancestor.numpy() != 0
   width = mjm.actuator_gainprm.shape[1]
@@ -243,8 +276,7 @@ def _misplaced(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, Words]]
   """Forces of which implicitfast takes only a part, because M has no place for the rest."""
   if m.opt.integrator not in _IMPLICIT:
     return
-  place = m.M_elemid.numpy() >= 0
-  place |= place.T
+  place = _place(m)
   free = np.isin(mjm.dof_bodyid, m.body_freeadr.numpy())
   for name, dofs, words in _moving(mjm, m):
     if np.any(free[dofs]):
@@ -258,9 +290,20 @@ def _conditional(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, Words
   yield from _misplaced(mjm, m)
   bent = np.unique(m.tendon_geom_adr.numpy())
   if len(bent):
-    own = sum((_on_tendon(m, t) for t in bent), [])
-    words = {"tendon_armature": bent.tolist()} | ({"actuator_armature": own} if own else {})
-    yield "armature of tendons that wrap around geoms", words
+    yield "armature of tendons that wrap around geoms", _armatures(m, bent.tolist())
+  place = _place(m)
+  apart = [t for t, dofs in enumerate(_tendon_dofs(m)) if not np.all(place[np.ix_(dofs, dofs)])]
+  if apart:
+    # M has no place for all of it, and what is left is not that of a tendon
+    yield "armature of tendons across branches of the tree", _armatures(m, apart)
+  turned = _turned_before(mjm)
+  spatial = mjm.wrap_type[mjm.tendon_adr] != mujoco.mjtWrap.mjWRAP_JOINT if m.ntendon else []
+  swung = [t for t, dofs in enumerate(_tendon_dofs(m)) if spatial[t] and np.any(turned[dofs])]
+  if swung:
+    yield f"armature of spatial tendons {_AFTER_BALL}", _armatures(m, swung)
+  off = m.opt.disableflags & (DisableBit.CONSTRAINT | DisableBit.EQUALITY)
+  if np.any(turned) and not off and np.any(np.isin(mjm.eq_type, (EqType.CONNECT, EqType.WELD))):
+    yield f"connects and welds {_AFTER_BALL}", {}
 
 
 def _acts(mjm: mujoco.MjModel, words: Words) -> bool:

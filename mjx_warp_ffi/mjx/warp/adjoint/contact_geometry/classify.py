@@ -59,6 +59,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import (
   Surfaces,
   load_geom,
   make_contact,
+  poison,
 )
 
 wp.set_module_options({"enable_backward": False, "max_unroll": 1})
@@ -342,8 +343,10 @@ def poison_unknown(
   grad_pos: wp.array[wp.vec3],
   grad_frame: wp.array[wp.mat33],
   grad_geom_xpos: wp.array2d[wp.vec3],
+  grad_geom_xmat: wp.array2d[wp.mat33],
+  grad_geom_size: wp.array2d[wp.vec3],
 ):
-  """Adds NaN to the gradient of the geoms of contacts without a rule that have a gradient."""
+  """Makes NaN of the gradients of the geoms of contacts without a rule that have a gradient."""
   i = wp.tid()
   if i >= pool.nacon[0]:
     return
@@ -356,4 +359,4 @@ def poison_unknown(
   g = pool.geom[i]
   for j in range(2):
     if g[j] >= 0:
-      grad_geom_xpos[pool.worldid[i], g[j]] = wp.vec3(wp.nan, wp.nan, wp.nan)
+      poison(pool.worldid[i], g[j], grad_geom_xpos, grad_geom_xmat, grad_geom_size)

@@ -202,7 +202,7 @@ class ContactGeometry:
     if self._has_convex:
       constants = [self._pool, self._frozen]
       self._launch_adjoint(convex_contacts, constants, [Pool(), Frozen(), *grads_in], grads_out)
-      self._launch(poison_unknown, [*constants, *grads_out, grad_geom_xpos])
+      self._launch(poison_unknown, [*constants, *grads_out, *grads_in])
 
   def _kernels(self) -> list[wp.Kernel]:
     kernels = [self._primitive] if self._primitive else []

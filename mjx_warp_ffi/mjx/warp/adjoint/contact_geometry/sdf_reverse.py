@@ -26,7 +26,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.sdf_search import (
   share,
   start_in_first,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import Pool
+from mjx_warp_ffi.mjx.warp.adjoint.contact_geometry.types import Pool, poison
 
 wp.set_module_options({"enable_backward": False, "max_unroll": 1})
 
@@ -191,9 +191,8 @@ def searches_backward(
     return
   world = pool.worldid[i]
   if searches.start[i] < 0:
-    unknown = wp.vec3(wp.nan, wp.nan, wp.nan)
-    grad_geom_xpos[world, g[0]] = unknown
-    grad_geom_xpos[world, g[1]] = unknown
+    poison(world, g[0], grad_geom_xpos, grad_geom_xmat, grad_geom_size)
+    poison(world, g[1], grad_geom_xpos, grad_geom_xmat, grad_geom_size)
     return
   duo = make_duo(fields, g, world, geom_xpos, geom_xmat, geom_size)
   steps = searches.iterations + 1

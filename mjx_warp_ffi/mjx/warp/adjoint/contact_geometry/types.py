@@ -125,3 +125,19 @@ class Surfaces:
   hfield_ncol: wp.array[int]
   hfield_adr: wp.array[int]
   hfield_data: wp.array[float]
+
+
+@wp.func
+def poison(
+  world: int,
+  geom: int,
+  grad_geom_xpos: wp.array2d[wp.vec3],
+  grad_geom_xmat: wp.array2d[wp.mat33],
+  grad_geom_size: wp.array2d[wp.vec3],
+):
+  """Makes NaN of all that a contact without a rule has a gradient by."""
+  unknown = wp.vec3(wp.nan, wp.nan, wp.nan)
+  grad_geom_xpos[world, geom] = unknown
+  grad_geom_xmat[world, geom] = wp.matrix_from_rows(unknown, unknown, unknown)
+  if grad_geom_size.shape[0] > 0:
+    grad_geom_size[world % grad_geom_size.shape[0], geom] = unknown

@@ -10,6 +10,10 @@ last column says how many of all remain.
 Examples:
   python benchmarks/contact_accuracy.py
   python benchmarks/contact_accuracy.py --states 50 --condims 3 box-box hfield-mesh
+  python benchmarks/contact_accuracy.py --unexplained --states 200 cylinder-box
+
+With --unexplained it prints how many of the states have NaN: contacts of MuJoCo Warp that no
+features of the geoms explain.
 """
 
 import argparse
@@ -101,6 +105,14 @@ def errors(
   return found
 
 
+def unexplained(pair: tuple[str, str], count: int) -> int:
+  """How many of the states of a pair have NaN for a gradient."""
+  m = scene("pyramidal", 3, (pair,))
+  rng = np.random.default_rng(PAIRS.index(pair))
+  got, _ = ours(m, [random_state(exact(m), pair, rng) for _ in range(count)])
+  return int(np.isnan(got["qpos"]).any(axis=1).sum())
+
+
 def cell(found: Sequence[float]) -> str:
   """The median and the 95th percentile."""
   return f"{np.median(found):.0e} ({np.percentile(found, 95):.0e})" if found else "-"
@@ -112,9 +124,14 @@ def main() -> None:
   parser.add_argument("--states", type=int, default=20, help="of every entry")
   parser.add_argument("--condims", type=int, nargs="+", default=[1, 3, 4, 6])
   parser.add_argument("--cones", nargs="+", default=list(CONES))
+  parser.add_argument("--unexplained", action="store_true", help="count the NaN instead")
   parser.add_argument("pairs", nargs="*", help="such as box-mesh; all of them by default")
   args = parser.parse_args()
   pairs = [pair for pair in PAIRS if not args.pairs or "-".join(pair) in args.pairs]
+  if args.unexplained:
+    for pair in pairs:
+      print(f"{'-'.join(pair)}: {unexplained(pair, args.states)} of {args.states}", flush=True)
+    return
   columns = [(cone, condim) for cone in args.cones for condim in args.condims]
   table = [errors(*column, pairs=pairs, count=args.states) for column in columns]
   print("| pair |", " | ".join(f"{cone[:-2]} {condim}" for cone, condim in columns), "| states |")

@@ -86,6 +86,33 @@ def test_activations_are_kept_where_actuation_is_off(kind, integrator):
   assert (float(value), gradient.tolist()) == (np.float32(0.4), [1.0])
 
 
+DAMPER = """<option integrator="{}"/><worldbody><body><joint name="a" axis="0 1 0"/>
+<geom size=".1" pos=".1 0 .1"/></body></worldbody>
+<actuator><damper joint="a" kv="1.6" gear="2" ctrlrange="0 1"/></actuator>"""
+
+
+@pytest.mark.parametrize("integrator", ["Euler", "implicitfast", "implicit", "discrete"])
+def test_a_control_beyond_its_limits_acts_as_the_limit_and_has_no_gradient(integrator):
+  xml = DAMPER.format(integrator)
+  m, d = put(xml)
+  c = mujoco.MjModel.from_xml_string(f"<mujoco>{xml}</mujoco>")
+
+  def c_step(u):
+    data = mujoco.MjData(c)
+    data.qvel[:], data.ctrl[:] = 1, u
+    mujoco.mj_step(c, data)
+    return data.qvel[0]
+
+  def step(u):
+    return mjx.step(m, d.replace(qvel=jnp.ones(1), ctrl=u)).qvel[0]
+
+  slope = jax.jit(jax.value_and_grad(step))
+  for u in (-0.5, 0.5, 1.5):
+    value, gradient = slope(jnp.array([u], jnp.float32))
+    np.testing.assert_allclose(value, c_step(u), rtol=1e-6)
+    np.testing.assert_allclose(gradient[0], (c_step(u + 1e-6) - c_step(u - 1e-6)) / 2e-6, atol=1e-5)
+
+
 def tendon(bodies, sites, more='armature=".1"'):
   path = "".join(f'<site site="{s}"/>' for s in sites)
   return f"""<worldbody><site name="w" pos=".3 .2 .4"/>{bodies}</worldbody>
@@ -101,6 +128,7 @@ def pinned(joints, kind):
   return f"<worldbody>{body('b', joints)}</worldbody><equality>{eq}</equality>"
 
 
+RK4 = '<option integrator="RK4"><flag contact="disable"/></option>'
 TWO = body("a", HINGE) + body("b", HINGE, ".4 .3 .2")
 ACROSS = "armature of tendons across branches of the tree"
 AFTER = "of bodies that have joints after a ball joint"
@@ -114,6 +142,7 @@ AFTER = "of bodies that have joints after a ball joint"
     (tendon(body("a", BALL + SLIDE), "wa"), f"armature of spatial tendons {AFTER}"),
     (pinned(BALL + SLIDE, "connect"), f"connects and welds {AFTER}"),
     (pinned(BALL + SLIDE, "weld"), f"connects and welds {AFTER}"),
+    (RK4 + pinned(BALL, "connect"), "RK4 with connects or welds and contacts off"),
   ],
 )
 def test_what_mujoco_computes_otherwise_than_it_says_is_refused(xml, what):

@@ -60,5 +60,5 @@ def contact_force(m: Model, d: Data) -> tuple[jax.Array, jax.Array]:
   """The forces and torques of all contacts in their frames, (nconmax, 6), and the frames."""
   ffi.check(m, d)
   with reverse_only():
-    out = _results(m, ffi.with_checked_controls(ffi.inputs_of(m, d)))
+    out = _results(m, ffi.with_checked_controls(m, ffi.inputs_of(m, d)))
   return out[FORCE], out[_FRAME]

@@ -26,11 +26,14 @@ from mjx_warp_ffi.mjx.spec import Sizes
 from mjx_warp_ffi.mjx.types import Data, Model, leaf_shape, with_results
 from mjx_warp_ffi.mjx.warp import batching, fields
 from mjx_warp_ffi.mjx.warp.packing import Packing
+from mjx_warp_ffi.mjx.warp.types import DisableBit, GainType, IntegratorType
 from mjx_warp_ffi.mjx.warp.workspace import EARLY, Plan, Workspace
 from mjx_warp_ffi.third_party.warp.graphs import Early, GraphMode
 from mjx_warp_ffi.third_party.warp.program import Program, jax_program
 
 Function = Callable[[mjw.Model, mjw.Data], None]
+
+_IMPLICIT = (IntegratorType.IMPLICIT, IntegratorType.IMPLICITFAST)
 
 _INT = np.dtype(np.int32)
 _OWN = (fields.Field("ncon", (), (), _INT), fields.Field("warning", (), (), _INT))
@@ -108,20 +111,39 @@ def inputs_of(m: Model, d: Data) -> Inputs:
 _BADCTRL = np.int32(1 << int(mujoco.mjtWarning.mjWARN_BADCTRL))
 
 
-def with_checked_controls(inputs: Inputs) -> Inputs:
+def with_checked_controls(m: Model, inputs: Inputs) -> Inputs:
   """Zero for all controls of a world where one is bad, and the bit for it, as C MuJoCo does.
 
-  mujoco_warp would clamp NaN to the lower limit, and nobody would notice.
+  mujoco_warp would clamp NaN to the lower limit, and nobody would notice. The controls that it
+  forgets to clamp are clamped here.
   """
   if "ctrl" not in inputs.arrays:
     return inputs
   ctrl, warning = inputs.arrays["ctrl"], inputs.arrays["warning"]
   bad = ~jnp.all(jnp.abs(ctrl) < np.float32(mujoco.mjMAXVAL))
   checked = {
-    "ctrl": jnp.where(bad, jnp.zeros_like(ctrl), ctrl),
+    "ctrl": _clamped(m, jnp.where(bad, jnp.zeros_like(ctrl), ctrl)),
     "warning": jnp.where(bad, warning | _BADCTRL, warning),
   }
   return dataclasses.replace(inputs, arrays=inputs.arrays | checked)
+
+
+def _clamped(m: Model, ctrl: jax.Array) -> jax.Array:
+  """The controls within their limits where an implicit step of mujoco_warp reads them unclamped.
+
+  It does so for the derivative of a force by the velocity, where a control multiplies a gain.
+  """
+  mjm, statics = m.spec.mj_model, m.opt.statics
+  if statics.integrator not in _IMPLICIT or statics.disableflags & DisableBit.CLAMPCTRL:
+    return ctrl
+  gains = np.isin(mjm.actuator_gaintype, (GainType.AFFINE, GainType.MUSCLE))
+  read = gains & (mjm.actuator_actadr < 0) & (mjm.actuator_ctrladr >= 0)
+  read &= mjm.actuator_ctrllimited != 0
+  if mjm.nhistory or not np.any(read):  # delayed controls are clamped when they are read
+    return ctrl
+  at = mjm.actuator_ctrladr[read]
+  low, high = m.actuator_ctrlrange[read].T
+  return ctrl.at[at].set(jnp.clip(ctrl[at], low, high))
 
 
 class Extent:
@@ -180,7 +202,7 @@ class Staged:
   def __call__(self, m: Model, d: Data) -> Data:
     """The Data with the function's results; checks Model and Data first."""
     check(m, d)
-    return with_results(d, self.results(m, with_checked_controls(inputs_of(m, d))))
+    return with_results(d, self.results(m, with_checked_controls(m, inputs_of(m, d))))
 
   def results(self, m: Model, inputs: Inputs) -> dict[str, jax.Array]:
     """The results by field name, for inputs that were checked."""

@@ -57,7 +57,7 @@ def differentiable_steps(staged: Staged) -> Callable[[Model, Data], Data]:
   def call(m: Model, d: Data) -> Data:
     ffi.check(m, d)
     with reverse_only():
-      return with_results(d, results(m, ffi.with_checked_controls(ffi.inputs_of(m, d))))
+      return with_results(d, results(m, ffi.with_checked_controls(m, ffi.inputs_of(m, d))))
 
   return call
 

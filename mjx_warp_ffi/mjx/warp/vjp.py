@@ -55,7 +55,7 @@ def differentiable(
 
   def call(m: Model, d: Data) -> Data:
     check(m, d)
-    inputs = with_checked_controls(inputs_of(m, d))
+    inputs = with_checked_controls(m, inputs_of(m, d))
     more = {n: jnp.asarray(getattr(d, n)) for n in reads if getattr(d, n).size}
     inputs = dataclasses.replace(inputs, arrays=inputs.arrays | more)
     if not rows:

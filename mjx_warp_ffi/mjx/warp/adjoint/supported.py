@@ -137,6 +137,10 @@ def _acting(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   if shaped and m.opt.integrator == IntegratorType.IMPLICIT:
     # MJWarp takes one half of a matrix for both, which is not symmetric; C MuJoCo does not
     yield "integrator IMPLICIT with fluid shapes"
+  if m.opt.integrator == IntegratorType.RK4 and m.opt.disableflags & DisableBit.CONTACT:
+    if _pins(mjm, m):
+      # the rows of later stages read velocities of the first: nothing calls back in between
+      yield "RK4 with connects or welds and contacts off"
   compensated = mjm.jnt_actgravcomp != 0
   passive = DisableBit.SPRING | DisableBit.DAMPER
   off = m.opt.disableflags & DisableBit.ACTUATION or m.opt.disableflags & passive == passive
@@ -229,6 +233,12 @@ def _turned_before(mjm: mujoco.MjModel) -> np.ndarray:
   return np.isin(mjm.dof_bodyid, mjm.jnt_bodyid[followed])
 
 
+def _pins(mjm: mujoco.MjModel, m: mjw.Model) -> bool:
+  """Whether connects or welds can act."""
+  off = m.opt.disableflags & (DisableBit.CONSTRAINT | DisableBit.EQUALITY)
+  return not off and bool(np.any(np.isin(mjm.eq_type, (EqType.CONNECT, EqType.WELD))))
+
+
 def _armatures(m: mjw.Model, tendons: list[int]) -> Words:
   """The armatures of tendons, with those of their actuators."""
   own = sum((_on_tendon(m, t) for t in tendons), [])
@@ -301,8 +311,7 @@ def _conditional(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, Words
   swung = [t for t, dofs in enumerate(_tendon_dofs(m)) if spatial[t] and np.any(turned[dofs])]
   if swung:
     yield f"armature of spatial tendons {_AFTER_BALL}", _armatures(m, swung)
-  off = m.opt.disableflags & (DisableBit.CONSTRAINT | DisableBit.EQUALITY)
-  if np.any(turned) and not off and np.any(np.isin(mjm.eq_type, (EqType.CONNECT, EqType.WELD))):
+  if np.any(turned) and _pins(mjm, m):
     yield f"connects and welds {_AFTER_BALL}", {}
 
 

@@ -29,7 +29,8 @@ The contract:
   with plugins, meshes or height fields, and flexes). The caller refuses such a model.
 * Right or loud. A contact of which no feature explains what MJWarp found keeps MJWarp's values, and
   its gradient is NaN wherever a gradient reaches it. It happens at random poses of cylinders, where
-  EPA may clip along an arbitrary line of the side, to a few contacts in a hundred.
+  EPA may clip along an arbitrary line of the side, to a few contacts in a hundred, and deep in
+  ellipsoids.
 
 The values are MJWarp's to rounding, except that contacts of ellipsoids and cylinders are solved
 exactly, where EPA leaves errors of 1e-3 to 1e-2 in the normal. In a model where they can be

@@ -93,9 +93,8 @@ class Spec:
     return frames
 
   def _check_frame(self, name: str, value: Any, *, frame: np.ndarray) -> None:
-    try:
-      got = np.asarray(value)
-    except Exception:  # a tracer; the step looks at its value
+    got = _known(value)
+    if got is None:  # the step looks at it
       return
     off = np.any(np.abs(got - frame) > SLACK, axis=-1).reshape(-1, self.mj_model.nbody)
     bodies = np.flatnonzero(np.any(off, axis=0))
@@ -161,11 +160,17 @@ class Sizes(NamedTuple):
     return self._replace(njmax=0, **contacts)
 
 
-def _may_act(value: Any) -> bool:
+def _known(value: Any) -> np.ndarray | None:
+  """The value of an array, None of a tracer, whose value is not known yet."""
   try:
-    return bool(np.any(np.asarray(value)))
-  except Exception:  # a tracer, whose value is not known yet
-    return True
+    return np.asarray(value)
+  except Exception:
+    return None
+
+
+def _may_act(value: Any) -> bool:
+  known = _known(value)
+  return known is None or bool(np.any(known))
 
 
 def _nonzero(mj_model: mujoco.MjModel, name: str) -> bool:

@@ -122,17 +122,17 @@ class FfiCallable:
     # A graph that XLA captured does not keep the modules of its kernels loaded.
     self.modules: set[Any] = set()
     self.name = identity.NAMES.name("callable", func, owner=self, options=repr(options))
-    captures = self.graph_mode not in (GraphMode.NONE, GraphMode.JAX)
+    self._captures = self.graph_mode not in (GraphMode.NONE, GraphMode.JAX)
     self._dispatcher = dispatch.Dispatcher(
       self._build,
       by_pointer=self.graph_mode == GraphMode.WARP,
-      shortcuts=captures,
+      shortcuts=self._captures,
       maximum=graph_cache_max,
     )
     traits = target.CAPTURABLE if self.graph_mode == GraphMode.JAX else target.NO_TRAITS
     self._target = target.get_or_register(
       self.name,
-      lambda: target.Target(self.name, self._dispatcher, traits=traits, shortcuts=captures),
+      lambda: target.Target(self.name, self._dispatcher, traits=traits, shortcuts=self._captures),
     )
 
   @property
@@ -147,8 +147,7 @@ class FfiCallable:
   @property
   def graph_cache_size(self) -> int:
     """The number of captured graphs that are held."""
-    captures = self.graph_mode not in (GraphMode.NONE, GraphMode.JAX)
-    return len(self._dispatcher.slots) if captures else 0
+    return len(self._dispatcher.slots) if self._captures else 0
 
   def clear(self) -> None:
     """Frees graphs and staging buffers; the next call makes them again."""

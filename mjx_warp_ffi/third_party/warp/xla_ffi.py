@@ -326,19 +326,6 @@ def _dims_regions(items: int, count: int) -> list[tuple[int, int]]:
   return regions
 
 
-def read_buffers(items: int, count: int) -> list[Buffer]:
-  """Returns the buffers of an argument or result list with dtypes and shapes."""
-  buffers = []
-  for i in range(count):
-    buffer = _Buffer.from_address(ctypes.c_uint64.from_address(items + _WORD * i).value)
-    dims = struct.unpack(f"={buffer.rank}q", ctypes.string_at(buffer.dims or 0, 8 * buffer.rank))
-    dtype = DTYPES.get(buffer.dtype)
-    if dtype is None:
-      raise TypeError(f"buffer {i} has XLA data type {buffer.dtype}, which has no NumPy dtype")
-    buffers.append(Buffer(buffer.data or 0, dtype, dims))
-  return buffers
-
-
 def read_words(items: int, count: int) -> list[tuple[int, tuple[int, ...]]]:
   """Returns the buffers of a list as XLA has them: the address; data type, rank and dimensions."""
   buffers = []
@@ -346,6 +333,17 @@ def read_words(items: int, count: int) -> list[tuple[int, tuple[int, ...]]]:
     buffer = _Buffer.from_address(ctypes.c_uint64.from_address(items + _WORD * i).value)
     dims = struct.unpack(f"={buffer.rank}Q", ctypes.string_at(buffer.dims or 0, 8 * buffer.rank))
     buffers.append((buffer.data or 0, (buffer.dtype, buffer.rank, *dims)))
+  return buffers
+
+
+def read_buffers(items: int, count: int) -> list[Buffer]:
+  """Returns the buffers of an argument or result list with dtypes and shapes."""
+  buffers = []
+  for i, (data, (code, _, *dims)) in enumerate(read_words(items, count)):
+    dtype = DTYPES.get(code)
+    if dtype is None:
+      raise TypeError(f"buffer {i} has XLA data type {code}, which has no NumPy dtype")
+    buffers.append(Buffer(data, dtype, tuple(dims)))
   return buffers
 
 

@@ -274,7 +274,7 @@ def activation_power(drives: Drives, cot_act: wp.array2d[float], power: wp.array
 def kept_activation_power(
   act: wp.array2d[float], cot_act: wp.array2d[float], power: wp.array2d[float]
 ):
-  """The cotangent of an activation that the step leaves as it is, a thread per world and one."""
+  """As `activation_power`, of activations that the step leaves as they are: inputs, no drives."""
   world, j = wp.tid()
   power[world, j] = cot_act[world, j] * act[world, j]
 

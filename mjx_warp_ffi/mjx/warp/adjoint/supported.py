@@ -301,14 +301,14 @@ def _conditional(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, Words
   bent = np.unique(m.tendon_geom_adr.numpy())
   if len(bent):
     yield "armature of tendons that wrap around geoms", _armatures(m, bent.tolist())
-  place = _place(m)
-  apart = [t for t, dofs in enumerate(_tendon_dofs(m)) if not np.all(place[np.ix_(dofs, dofs)])]
+  place, pulled = _place(m), _tendon_dofs(m)
+  apart = [t for t, dofs in enumerate(pulled) if not np.all(place[np.ix_(dofs, dofs)])]
   if apart:
     # M has no place for all of it, and what is left is not that of a tendon
     yield "armature of tendons across branches of the tree", _armatures(m, apart)
   turned = _turned_before(mjm)
   spatial = mjm.wrap_type[mjm.tendon_adr] != mujoco.mjtWrap.mjWRAP_JOINT if m.ntendon else []
-  swung = [t for t, dofs in enumerate(_tendon_dofs(m)) if spatial[t] and np.any(turned[dofs])]
+  swung = [t for t, dofs in enumerate(pulled) if spatial[t] and np.any(turned[dofs])]
   if swung:
     yield f"armature of spatial tendons {_AFTER_BALL}", _armatures(m, swung)
   if np.any(turned) and _pins(mjm, m):

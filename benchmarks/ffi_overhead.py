@@ -1,4 +1,4 @@
-"""What a call costs: this package's `jax_callable` beside Warp's, in one process.
+"""What a call costs: this package's `jax_callable` and `jax_kernel` beside Warp's, in one process.
 
 The body launches one kernel on the first array; the other arguments only pass by. The time is that
 of a jitted `lax.scan` over the call, less that of a scan without it, a call. Nobody's call takes
@@ -27,11 +27,24 @@ from mjx_warp_ffi.third_party import warp as ours
 from mjx_warp_ffi.third_party.warp import xla_ffi
 
 PEERS = {"ours": ours.jax_callable, "warp": wp.jax_callable}
+KERNELS = {"ours": ours.jax_kernel, "warp": wp.jax_kernel}
 
 
 @wp.kernel(enable_backward=False)
 def increment(x: wp.array(dtype=float), y: wp.array(dtype=float)):
   """Adds one."""
+  i = wp.tid()
+  y[i] = x[i] + 1.0
+
+
+@wp.kernel(enable_backward=False)
+def increment_first(
+  x: wp.array(dtype=float),
+  a: wp.array(dtype=float),
+  y: wp.array(dtype=float),
+  b: wp.array(dtype=float),
+):
+  """Adds one to the first of two arrays; the others pass by."""
   i = wp.tid()
   y[i] = x[i] + 1.0
 
@@ -78,6 +91,11 @@ def call_cost(call, count, *, device, options):
 def callable_cost(make, count, *, mode, device, options):
   """Returns microseconds of a call of a callable, None if the mode is refused."""
   call = make(make_body(count), num_outputs=count // 2, graph_mode=mode)
+  return checked_cost(call, count, device=device, options=options)
+
+
+def checked_cost(call, count, *, device, options):
+  """Returns microseconds of a call that adds one, None if it is refused."""
   try:
     cost = call_cost(call, count, device=device, options=options)
   except jax.errors.JaxRuntimeError:
@@ -166,6 +184,14 @@ def alone(count, device, rounds=30, calls=100):
     print(f"| {count} | {name} | {1e6 * statistics.median(values):.1f} |", flush=True)
 
 
+def show(mode, count, *, costs):
+  """Prints a row."""
+  mine, other = costs["ours"], costs["warp"]
+  ratio = f"{mine / other:.2f}" if mine and other else ""
+  shown = "refused" if other is None else f"{other:.1f}"
+  print(f"| {mode} | {count} | {mine:.1f} | {shown} | {ratio} |", flush=True)
+
+
 def main():
   """Prints the table."""
   parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -197,10 +223,10 @@ def main():
         )
         for name, make in PEERS.items()
       }
-      mine, other = costs["ours"], costs["warp"]
-      ratio = f"{mine / other:.2f}" if mine and other else ""
-      shown = "refused" if other is None else f"{other:.1f}"
-      print(f"| {mode.name} | {count} | {mine:.1f} | {shown} | {ratio} |", flush=True)
+      show(mode.name, count, costs=costs)
+  calls = {name: make(increment_first, num_outputs=2) for name, make in KERNELS.items()}
+  costs = {n: checked_cost(call, 4, device=device, options=options) for n, call in calls.items()}
+  show("`jax_kernel`", 4, costs=costs)
   for count in options.arguments:
     empty = call_cost(least_call(count, False), count, device=device, options=options)
     body, replay = bare_costs(count, device, options.seconds)

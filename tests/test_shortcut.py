@@ -1,138 +1,13 @@
 """Calls that go around Python: the handler in C++ on frames that are made here."""
 
-import ctypes
 import gc
 import threading
 import weakref
 
-import numpy as np
 import pytest
-import warp as wp
 
-from mjx_warp_ffi.third_party.warp import native as native_lib
-from mjx_warp_ffi.third_party.warp import shortcut, target, xla_ffi
-
-Api = xla_ffi._ApiFunction
-Handler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
-Words = ctypes.CFUNCTYPE(ctypes.c_bool, *[ctypes.c_uint64] * 2)
-Copy = ctypes.CFUNCTYPE(ctypes.c_bool, *[ctypes.c_uint64] * 5)
-Event = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_bool)
-F32, S32 = (next(code for code, kind in xla_ffi.DTYPES.items() if kind == x) for x in ("f4", "i4"))
-
-
-class Xla:
-  """An API that answers with a stream and an ordinal."""
-
-  def __init__(self):
-    self.stream, self.ordinal, self.fails, self.destroyed = 70, 0, False, []
-    self.functions = {
-      "Stream_Get": Api(lambda a: self.answer(xla_ffi._StreamGetArgs, a, "stream")),
-      "DeviceOrdinal_Get": Api(lambda a: self.answer(xla_ffi._OrdinalGetArgs, a, "ordinal")),
-      "Error_Destroy": Api(self.destroy),
-    }
-    self.api = xla_ffi._Api()
-    for name, function in self.functions.items():
-      setattr(self.api, name, ctypes.cast(function, ctypes.c_void_p).value)
-
-  def answer(self, kind, address, name):
-    setattr(kind.from_address(address), name, getattr(self, name))
-    return 99 if self.fails else None
-
-  def destroy(self, address):
-    self.destroyed.append(xla_ffi._ErrorDestroyArgs.from_address(address).error)
-
-
-class Frame:
-  """A call frame: `(dtype, shape)` of its arguments and results, and its attribute."""
-
-  def __init__(self, xla, inputs, outputs, text="name key"):
-    self.keep = []
-    self.buffers = [self.buffer(*x) for x in (*inputs, *outputs)]
-    pointers = [ctypes.addressof(b) for b in self.buffers]
-    self.lists = [
-      (ctypes.c_void_p * 9)(*p) for p in (pointers[: len(inputs)], pointers[len(inputs) :])
-    ]
-    self.text = ctypes.create_string_buffer(text.encode())
-    self.span = xla_ffi._ByteSpan(ctypes.addressof(self.text), len(text))
-    self.spans = ctypes.c_void_p(ctypes.addressof(self.span))
-    self.frame = frame = xla_ffi._CallFrame()
-    frame.api, frame.stage = ctypes.addressof(xla.api), xla_ffi.Stage.EXECUTE
-    for part, memory, count in zip(
-      (frame.args, frame.rets), self.lists, (len(inputs), len(outputs)), strict=True
-    ):
-      part.size, part.items = count, ctypes.addressof(memory)
-    frame.attrs.size, frame.attrs.items = 1, ctypes.addressof(self.spans)
-
-  def buffer(self, dtype, shape):
-    dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
-    self.keep.append(dims)
-    data = 1000 + 8 * len(self.keep)
-    return xla_ffi._Buffer(dtype=dtype, data=data, rank=len(shape), dims=ctypes.addressof(dims))
-
-  @property
-  def address(self):
-    return ctypes.addressof(self.frame)
-
-  @property
-  def pointers(self):
-    return [b.data for b in self.buffers]
-
-
-class World:
-  """The handler with functions that only write down how they were called."""
-
-  def __init__(self):
-    self.log, self.launches, self.copies, self.kept = [], True, True, []
-    self.xla = Xla()
-    self.python = Handler(lambda address: self.log.append(("python", address)))
-    self.native = native_lib.Native(ctypes.cast(self.python, ctypes.c_void_p).value)
-    self.functions = {
-      "launch_graph": Words(self.launch),
-      "copy_to_device": Copy(self.copy),
-      "wait_event": Event(lambda *a: self.log.append(("wait", *a[:2]))),
-      "record_event": Event(lambda *a: self.log.append(("record", *a[:2]))),
-    }
-    for name, function in self.functions.items():
-      setattr(self.native._shared, name, ctypes.cast(function, ctypes.c_void_p).value)
-    self.run = Handler(self.native.run)
-    self.frame = Frame(self.xla, [(F32, (2, 3)), (S32, ())], [(F32, (2, 3))])
-
-  def launch(self, graph, stream):
-    self.log.append(("launch", graph, stream))
-    return self.launches
-
-  def copy(self, context, table, source, size, stream):
-    words = np.frombuffer(ctypes.string_at(source, size), np.uint64).tolist()
-    self.log.append(("copy", words, stream))
-    return self.copies
-
-  def shortcut(self, *, table=True, event=7):
-    class Event:
-      cuda_event = event
-
-    graphs = [ctypes.c_void_p(31), ctypes.c_void_p(32)]
-    array = wp.zeros(3, dtype=wp.uint64, device="cpu") if table else None
-    words = xla_ffi.read_frame(self.frame.address)
-    made = shortcut.Shortcut(
-      self.native,
-      words,
-      ordinal=0,
-      replays=shortcut.Replays(graphs, array),
-      event=Event() if event else None,
-    )
-    made.open(words)
-    self.kept.append(made)
-    return made
-
-  def call(self, frame=None):
-    """Runs a call; returns what was done."""
-    self.log.clear()
-    self.run((frame or self.frame).address)
-    return list(self.log)
-
-  def goes_to_python(self, frame=None):
-    address = (frame or self.frame).address
-    return self.call(frame)[-1] == ("python", address)
+from mjx_warp_ffi.third_party.warp import target, xla_ffi
+from shortcut_world import F32, S32, Frame, World
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +20,7 @@ def made():
 
 @pytest.fixture
 def world(made):
-  made.__dict__.update(launches=True, copies=True)
+  made.__dict__.update(launches=True, copies=True, captures=False)
   made.xla.__dict__.update(stream=70, ordinal=0, fails=False)
   made.frame = Frame(made.xla, [(F32, (2, 3)), (S32, ())], [(F32, (2, 3))])
   made.log.clear()
@@ -192,6 +67,103 @@ def test_graphs_for_one_set_of_pointers_serve_no_other(world):
   assert world.call() == LAUNCHES[:2]
   world.frame.buffers[0].data += 8
   assert world.call() == [("python", world.frame.address)]
+
+
+def test_a_kernel_is_launched_with_the_pointers_of_the_call(world):
+  cut = world.kernel()
+  parameters = tuple(range(11, 20))
+  assert world.call() == [("kernel", parameters, 70, world.frame.pointers[1:])]
+  world.frame.buffers[2].data += 800
+  world.xla.stream = 71
+  assert world.call() == [("kernel", parameters, 71, world.frame.pointers[1:])]
+  with cut:  # Python serves a call with others
+    world.descriptors[:] = [1, 2]
+  assert world.call() == [("kernel", parameters, 71, world.frame.pointers[1:])]
+  world.captures = True  # the driver captures it
+  assert world.call() == [("kernel", parameters, 71, world.frame.pointers[1:])]
+
+
+def test_what_a_kernel_adds_to_is_filled_with_zeros_first(world):
+  world.kernel(zeros=(2, 24))
+  name, *rest = world.call()
+  assert name == ("fill", 11, world.frame.pointers[2], 0, 24, 70)
+  assert [entry[0] for entry in rest] == ["kernel"]
+  world.copies = False
+  assert world.goes_to_python()
+
+
+def test_a_kernel_that_the_driver_refuses_goes_to_python(world):
+  world.kernel()
+  world.launches = False
+  assert world.goes_to_python()
+
+
+def test_a_body_gets_its_pointers_when_they_may_have_changed(world):
+  cut = world.body()
+  first = world.frame.pointers
+  assert world.call() == [("body", first, 70)]
+  assert world.call() == [("body", None, 70)]
+  world.frame.buffers[2].data += 800
+  world.xla.stream = 71
+  assert world.call() == [("body", world.frame.pointers, 71)]
+  assert world.call() == [("body", None, 71)]
+  with cut:  # Python serves a call with others
+    pass
+  assert world.call() == [("body", world.frame.pointers, 71)]
+  assert not world.error
+
+
+def test_an_error_of_a_body_is_that_of_the_call_and_the_next_one_works(world):
+  fails = [True]
+
+  def does():
+    if fails.pop():
+      raise KeyError("no such thing")
+
+  world.body(does)
+  assert world.call() == [("body", world.frame.pointers, 70)]
+  assert world.error == 55
+  assert world.xla.message.startswith("name failed:\nTraceback")
+  assert "no such thing" in world.xla.message
+  fails.append(False)
+  assert world.call() == [("body", world.frame.pointers, 70)]
+  assert not world.error
+
+
+def test_a_body_that_xla_captures_goes_to_python(world):
+  world.body()
+  world.captures = True
+  assert world.call() == [("python", world.frame.address)]
+  world.captures = False
+  assert world.call() == [("body", world.frame.pointers, 70)]
+
+
+def test_graphs_bodies_and_kernels_take_turns_in_one_entry(world):
+  first = None
+  for make, expected in (
+    (world.body, ["body"]),
+    (lambda: world.shortcut(table=False, event=0), ["launch", "launch"]),
+    (world.kernel, ["kernel"]),
+    (world.shortcut, ["wait", "copy", "launch", "launch", "record"]),
+    (world.body, ["body"]),
+  ):
+    made = make()
+    first = first or made._entry
+    assert made._entry is first
+    assert [entry[0] for entry in world.call()] == expected
+    world.kept.remove(made)
+    made.close()
+    assert world.goes_to_python()
+
+
+def test_what_xla_may_capture_goes_to_a_handler_that_says_so(world):
+  world.log.clear()
+  world.run_capturable(world.frame.address)
+  assert world.log == [("capturable", world.frame.address)]
+  world.body()
+  world.log.clear()
+  world.run_capturable(world.frame.address)
+  assert world.log == [("body", world.frame.pointers, 70)]
 
 
 def change_text(world):
@@ -323,7 +295,7 @@ def test_an_interrupt_while_python_waits_leaves_no_entry_held(taken, world, monk
 
 def test_an_entry_keeps_what_it_points_to_until_its_shortcut_is_closed(world):
   cut = world.shortcut()
-  table = weakref.ref(cut._replays.table)
+  table = weakref.ref(cut._routine.table)
   world.kept.clear()
   entry = cut._entry
   del cut
@@ -333,7 +305,7 @@ def test_an_entry_keeps_what_it_points_to_until_its_shortcut_is_closed(world):
   entry.live, entry.keep = 0, None
 
   cut = world.shortcut()
-  table = weakref.ref(cut._replays.table)
+  table = weakref.ref(cut._routine.table)
   world.kept.pop().close()
   del cut
   gc.collect()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import warp as wp
 
-from ffi_helpers import CAPTURED, local_device, scale
+from ffi_helpers import CAPTURED, MODES, local_device, scale
 from mjx_warp_ffi.third_party import warp as ffi
 from mjx_warp_ffi.third_party.warp import dispatch
 from mjx_warp_ffi.third_party.warp import native as native_lib
@@ -36,8 +36,8 @@ def tripled(mode, **options):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("mode", CAPTURED)
-def test_most_calls_of_a_scan_take_no_python(mode, python_calls):
+@pytest.mark.parametrize("mode", MODES)
+def test_most_calls_of_a_scan_go_around_the_handler_in_python(mode, python_calls):
   triple = tripled(mode)
   x = jax.device_put(jnp.arange(8.0), local_device("cuda"))
 
@@ -53,7 +53,50 @@ def test_most_calls_of_a_scan_take_no_python(mode, python_calls):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("mode", CAPTURED)
+def test_most_calls_of_a_kernel_and_its_adjoint_take_no_python(python_calls):
+  kernel = ffi.jax_kernel(scale, enable_backward=True)
+  x = jax.device_put(jnp.arange(8.0), local_device("cuda"))
+
+  @jax.jit
+  def run(x):
+    def loss(x):
+      last, sums = jax.lax.scan(lambda c, _: (kernel(c, 0.5)[0] + 1, c.sum()), x, None, length=100)
+      return last.sum() + sums.sum(), sums
+
+    return jax.grad(loss, has_aux=True)(x)
+
+  for _ in range(3):
+    gradient, sums = run(x)
+    powers = 0.5 ** np.arange(101.0)
+    np.testing.assert_allclose(gradient, np.full(8, powers.sum()), rtol=1e-6)
+    np.testing.assert_allclose(sums, 28 * powers[:100] + 16 * (1 - powers[:100]), rtol=1e-6)
+  assert len(python_calls) < 20
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", MODES[:2])
+def test_a_body_that_fails_later_says_so_and_the_next_call_works(mode, python_calls):
+  fails = []
+
+  def body(x: wp.array(dtype=float), y: wp.array(dtype=float)):
+    if fails:
+      raise KeyError(fails.pop())
+    wp.launch(scale, dim=x.shape, inputs=[x, 3.0], outputs=[y])
+
+  triple = jax.jit(ffi.jax_callable(body, graph_mode=mode))
+  x = jax.device_put(jnp.arange(8.0), local_device("cuda"))
+  for _ in range(3):
+    np.testing.assert_array_equal(triple(x)[0], 3 * np.arange(8.0))
+  python_calls.clear()
+  fails.append("no such thing")
+  with pytest.raises(jax.errors.JaxRuntimeError, match="no such thing"):
+    jax.block_until_ready(triple(x))
+  assert not python_calls
+  np.testing.assert_array_equal(triple(x + 1)[0], 3 * np.arange(8.0) + 3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("mode", MODES)
 def test_two_threads_and_programs_share_a_callable(mode):
   triple = tripled(mode)
   device = local_device("cuda")

@@ -46,6 +46,7 @@ class Binding:
     shapes: Warp shapes of the arguments, batch axes folded.
     entries: the number of entries of the batch.
     folds: whether all arguments have all entries.
+    places: for each argument, the index of its pointer among those of a call.
 
   Args:
     signature: The arguments.
@@ -89,15 +90,15 @@ class Binding:
     count = len(inputs) + len(outputs)
     first_pure = len(inputs) + len(signature.in_outs)
     self._words = struct.Struct(f"={count}Q")
-    self._places = [*range(len(inputs)), *range(first_pure, count)]
-    self._all = len(self._places) == count
+    self.places = [*range(len(inputs)), *range(first_pure, count)]
+    self._all = len(self.places) == count
     self._pointers = b""
     self._runs: list[list[wp.array]] = []
 
   def addresses(self, pointers: bytes) -> Sequence[int]:
     """Returns the addresses of the array arguments, from the packed pointers of a call."""
     words = self._words.unpack(pointers)
-    return words if self._all else [words[i] for i in self._places]
+    return words if self._all else [words[i] for i in self.places]
 
   def offset(self, i: int, *, entry: int) -> int:
     """Returns where an entry of argument i begins in its buffer, in bytes."""

@@ -1,6 +1,7 @@
 """A call from XLA, decoded only as far as a launcher asks."""
 
 import functools
+import traceback
 from typing import Any
 
 import jax
@@ -63,6 +64,16 @@ class Call:
   def attributes(self) -> dict[str, Any]:
     """Returns all attributes by name."""
     return xla_ffi.read_attributes(self.frame[xla_ffi.ATTR_COUNT : xla_ffi.ATTRS + 1])  # pyright: ignore
+
+
+def failure(api: int, name: str) -> int:
+  """Returns the error of a call that the current exception ended.
+
+  Args:
+    api: XLA's API.
+    name: What was called.
+  """
+  return xla_ffi.make_error(api, f"{name} failed:\n{traceback.format_exc()}")
 
 
 @functools.cache

@@ -27,8 +27,8 @@ class Launcher(Protocol):
     ...
 
   @property
-  def replays(self) -> shortcut_lib.Replays | None:
-    """What it does with a call, if that takes no Python."""
+  def routine(self) -> shortcut_lib.Routine | None:
+    """What it does with a call like the last one, if that can go around the handler."""
     ...
 
 
@@ -108,7 +108,6 @@ class Dispatcher:
   Args:
     build: Makes the launcher of a device and shapes.
     by_pointer: Whether a launcher serves one set of pointers only.
-    shortcuts: Whether its calls on CUDA may go around Python.
     maximum: How many launchers to keep.
   """
 
@@ -117,14 +116,12 @@ class Dispatcher:
     build: Callable[[wp.Device, Shapes], Launcher],
     *,
     by_pointer: bool = False,
-    shortcuts: bool = False,
     maximum: int | None = cache.DEFAULT_MAX,
   ):
     """Makes a dispatcher without launchers."""
     self.slots = cache.SlotCache(maximum)
     self._build = build
     self._by_pointer = by_pointer
-    self._shortcuts = shortcuts
     self._seen: dict[tuple[int, int], _Seen] = {}
     self._keys: dict[Key, Key] = {}
 
@@ -160,11 +157,11 @@ class Dispatcher:
   def _offer(self, slot: cache.Slot, call: call_lib.Call) -> None:
     """Makes the way around Python for the calls to come, if there is one."""
     device, launcher = slot.value
-    if self._shortcuts and device.is_cuda and launcher.replays is not None:
+    if device.is_cuda and launcher.routine is not None:
       native = target.native_handler()
       if native is not None:
         slot.shortcut = shortcut_lib.Shortcut(
-          native, call.frame, ordinal=call.ordinal, replays=launcher.replays, event=slot.event
+          native, call.frame, ordinal=call.ordinal, routine=launcher.routine, event=slot.event
         )
         slot.shortcut.open(call.frame)
 

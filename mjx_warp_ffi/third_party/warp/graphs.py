@@ -133,7 +133,7 @@ class _StagedBase:
   ordered = True
 
   def __init__(self, device: wp.Device, work: Work):
-    self.replays: shortcut.Replays | None = None
+    self.routine: shortcut.Routine | None = None
     self._device = device
     self._work = work
     self._body = work.body
@@ -190,7 +190,7 @@ class _StagedBase:
     """Captures a graph of each part; returns what launches them all."""
     recorded = [Graph(self._device, part) for part in parts]
     executables = [graph.executable for graph in recorded if graph.executable is not None]
-    self.replays = shortcut.Replays(
+    self.routine = shortcut.Routine(
       executables, self._copies.table, self._copies.forget, keep=(self._work, recorded)
     )
     if len(recorded) == 1:

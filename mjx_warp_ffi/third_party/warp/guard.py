@@ -29,16 +29,16 @@ class _Shared:
 
   def __enter__(self) -> None:
     lock = self._lock
-    with lock.changed:
+    with lock.mutex:
       while lock.writing or lock.writers_waiting:
-        lock.changed.wait()
+        lock.wait()
       lock.readers += 1
 
   def __exit__(self, *exception: object) -> None:
     lock = self._lock
-    with lock.changed:
+    with lock.mutex:
       lock.readers -= 1
-      if lock.writers_waiting and not lock.readers:
+      if lock.waiting and not lock.readers:
         lock.changed.notify_all()
 
 
@@ -50,18 +50,22 @@ class _Exclusive:
 
   def __enter__(self) -> None:
     lock = self._lock
-    with lock.changed:
-      lock.writers_waiting += 1
-      while lock.writing or lock.readers:
-        lock.changed.wait()
-      lock.writers_waiting -= 1
+    with lock.mutex:
+      if lock.writing or lock.readers:
+        lock.writers_waiting += 1
+        try:
+          while lock.writing or lock.readers:
+            lock.wait()
+        finally:  # an interrupt while it waits
+          lock.writers_waiting -= 1
       lock.writing = True
 
   def __exit__(self, *exception: object) -> None:
     lock = self._lock
-    with lock.changed:
+    with lock.mutex:
       lock.writing = False
-      lock.changed.notify_all()
+      if lock.waiting:
+        lock.changed.notify_all()
 
 
 class SharedLock:
@@ -70,18 +74,30 @@ class SharedLock:
   Its contexts are objects, not generators: those would take longer than all else in a call.
 
   Attributes:
+    mutex: Held while the other attributes change.
+    changed: Tells whoever waits that they did.
     shared: A context that holds the lock with other readers; any number may be in it.
     exclusive: A context that holds the lock alone.
   """
 
   def __init__(self):
     """Makes a lock that nobody holds."""
-    self.changed = threading.Condition(threading.Lock())
+    self.mutex = threading.Lock()
+    self.changed = threading.Condition(self.mutex)
     self.readers = 0
     self.writers_waiting = 0
+    self.waiting = 0
     self.writing = False
     self.shared = _Shared(self)
     self.exclusive = _Exclusive(self)
+
+  def wait(self) -> None:
+    """Waits for a change, with the mutex held before and after."""
+    self.waiting += 1
+    try:
+      self.changed.wait()
+    finally:
+      self.waiting -= 1
 
 
 class _Launching:
@@ -171,7 +187,7 @@ class _Alone:
     self._quiet.__enter__()
     try:
       if device.is_cuda:
-        scope = wp.ScopedStream(call_lib.external_stream(device, stream), sync_enter=False)
+        scope = runtime.OnStream(call_lib.external_stream(device, stream))
       else:
         scope = wp.ScopedDevice(device)
       scope.__enter__()
@@ -216,7 +232,7 @@ def tracing() -> Iterator[None]:
 @contextlib.contextmanager
 def recording(device: wp.Device, stream: wp.Stream | None) -> Iterator[None]:
   """As `body`, for a capture: alone, on a private stream of a CUDA device."""
-  scope = wp.ScopedDevice(device) if stream is None else wp.ScopedStream(stream, sync_enter=False)
+  scope = wp.ScopedDevice(device) if stream is None else runtime.OnStream(stream)
   kernels = CPU_KERNELS if device.is_cpu else _NOTHING
   with _bodies.exclusive, kernels, runtime.Quiet(), scope:
     yield

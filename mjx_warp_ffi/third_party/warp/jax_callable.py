@@ -44,16 +44,15 @@ class _Direct:
   """GraphMode NONE and JAX: the body runs in every call, on XLA's buffers."""
 
   ordered = False
-  replays = None
 
   def __init__(self, owner: "FfiCallable", statics: dict, bound: binding.Binding):
+    self.routine: shortcut.Routine | None = None
     self._func = owner.func
     self._signature = owner.signature
     self._statics = statics
     self._bound = bound
     self._modules = owner.modules
     self._waits = owner.graph_mode == GraphMode.NONE
-    self._loaded = False
     self._runs: list[list[Any]] = []
 
   def __call__(self, pointers: bytes, stream: int) -> None:
@@ -61,12 +60,21 @@ class _Direct:
     runs = self._bound.runs(pointers)
     if not self._runs:
       self._runs = [self._signature.merge(arrays, self._statics) for arrays in runs]
-    with guard.body(device, stream, alone=not self._loaded, waits=self._waits):
+    loaded = self.routine is not None
+    with guard.body(device, stream, alone=not loaded, waits=self._waits):
       if device.is_cuda and runtime.is_capturing(stream):
         self._captured_by_xla()
       else:
         self._body()
-    self._loaded = True
+    if not loaded:
+      self.routine = shortcut.Routine(body=self._again)
+
+  def _again(self, pointers: bytes | None, stream: int) -> None:
+    """Serves a call that XLA does not capture, and for which a call was served before."""
+    if pointers is not None:
+      self._bound.runs(pointers)
+    with guard.body(self._bound.device, stream, waits=self._waits):
+      self._body()
 
   def _body(self) -> None:
     for arguments in self._runs:
@@ -90,7 +98,7 @@ class _ByAddress:
   ordered = False  # CUDA itself runs the launches of one graph one after the other
 
   def __init__(self, owner: "FfiCallable", statics: dict, bound: binding.Binding):
-    self.replays: shortcut.Replays | None = None
+    self.routine: shortcut.Routine | None = None
     self._body = owner.run_body
     self._statics = statics
     self._bound = bound
@@ -105,7 +113,7 @@ class _ByAddress:
       self._body(runs, self._statics)
     self._graph = graphs.Graph(self._bound.device, lambda: self._body(runs, self._statics))
     if self._graph.executable is not None:
-      self.replays = shortcut.Replays([self._graph.executable], keep=self._graph)
+      self.routine = shortcut.Routine([self._graph.executable], keep=self._graph)
 
 
 class FfiCallable:
@@ -126,13 +134,12 @@ class FfiCallable:
     self._dispatcher = dispatch.Dispatcher(
       self._build,
       by_pointer=self.graph_mode == GraphMode.WARP,
-      shortcuts=self._captures,
       maximum=graph_cache_max,
     )
     traits = target.CAPTURABLE if self.graph_mode == GraphMode.JAX else target.NO_TRAITS
     self._target = target.get_or_register(
       self.name,
-      lambda: target.Target(self.name, self._dispatcher, traits=traits, shortcuts=self._captures),
+      lambda: target.Target(self.name, self._dispatcher, traits=traits, shortcuts=True),
     )
 
   @property

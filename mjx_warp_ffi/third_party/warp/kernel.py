@@ -53,8 +53,9 @@ class FfiKernel:
     # A graph that XLA captured does not keep the modules of its kernels loaded.
     self._modules: set[Any] = set()
     handler = dispatch.Dispatcher(self._build)
-    target.get_or_register(
-      self.name, lambda: target.Target(self.name, handler, traits=target.CAPTURABLE)
+    self._target = target.get_or_register(
+      self.name,
+      lambda: target.Target(self.name, handler, traits=target.CAPTURABLE, shortcuts=True),
     )
 
   @property
@@ -92,6 +93,7 @@ class FfiKernel:
       default=dims,
     )
     preload.preload(self.options.module_preload_mode, self.plan.load)
+    self._target.complete()
     call = target.ffi_call(
       self.name,
       types,

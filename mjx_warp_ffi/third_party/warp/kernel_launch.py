@@ -1,5 +1,6 @@
 """Launches of one kernel on XLA's buffers: recorded once, then only the pointers change."""
 
+import ctypes
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,15 @@ import numpy as np
 import warp as wp
 
 from mjx_warp_ffi.third_party.warp import args as args_lib
-from mjx_warp_ffi.third_party.warp import binding, dispatch, folding, guard, runtime
+from mjx_warp_ffi.third_party.warp import (
+  binding,
+  dispatch,
+  folding,
+  guard,
+  native_code,
+  runtime,
+  shortcut,
+)
 from mjx_warp_ffi.third_party.warp import call as call_lib
 
 
@@ -50,7 +59,6 @@ class KernelLauncher:
   """The launches for one set of shapes and statics on a device."""
 
   ordered = False
-  replays = None
 
   def __init__(
     self,
@@ -78,7 +86,8 @@ class KernelLauncher:
     self._zeroed = [i for i, arg in enumerate(bound.args) if arg.name in plan.zeroed]
     self._sizes = [binding.byte_size(b) for b in bound.buffers]
     self._pointers = b""
-    self._addresses: list[int] = []
+    self._addresses: Sequence[int] = ()
+    self.routine = self._routine() if device.is_cuda else None
 
   def __call__(self, pointers: bytes, stream: int) -> None:
     """Launches on these buffers."""
@@ -105,6 +114,30 @@ class KernelLauncher:
   def module(self) -> Any:
     """The loaded module of the kernel, None for an empty launch."""
     return self._launch and self._launch.module_exec
+
+  def _routine(self) -> shortcut.Routine | None:
+    """Returns what a call is without Python, None if it is not one launch."""
+    if self._launch is None or self._entries != 1:
+      return None
+    place = self._bound.places
+    patches = [
+      word for parameter, i in self._slots for word in (runtime.data_address(parameter), place[i])
+    ]
+    zeros = [word for i in self._zeroed if self._sizes[i] for word in (place[i], self._sizes[i])]
+    arrays = [(ctypes.c_uint64 * max(1, len(words)))(*words) for words in (patches, zeros)]
+    launch = native_code.Launch(
+      **runtime.launch_parameters(self._launch),
+      patch_count=len(patches) // 2,
+      patches=ctypes.addressof(arrays[0]),
+      zero_count=len(zeros) // 2,
+      zeros=ctypes.addressof(arrays[1]),
+    )
+    launch.keep = arrays, self._launch
+    return shortcut.Routine(launch=launch, forget=self._forget)
+
+  def _forget(self) -> None:
+    """Lets the next call set its pointers, whatever they are."""
+    self._pointers = b""
 
   def _point(self, entry: int) -> None:
     """Sets the pointers of the recorded launch to those of a batch entry."""

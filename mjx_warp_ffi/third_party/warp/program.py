@@ -64,7 +64,7 @@ class _Registry:
   def __init__(self, name: str):
     self.name = name
     self.recipes: dict[bytes, _Recipe] = {}
-    self.dispatcher = dispatch.Dispatcher(self._build, shortcuts=True)
+    self.dispatcher = dispatch.Dispatcher(self._build)
 
   def _build(self, device: wp.Device, shapes: dispatch.Shapes) -> dispatch.Launcher:
     recipe = self.recipes.get(shapes.key)

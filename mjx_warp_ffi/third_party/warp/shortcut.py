@@ -1,8 +1,9 @@
-"""Calls that replay captured CUDA graphs without Python.
+"""Calls that go around the handler in Python.
 
-A handler in Python needs the interpreter's lock and some 20 us. Once it has served a call, the
-next ones of the same call site differ in their pointers at most, and a handler in C++ can do what
-is left: fill in the pointers, launch the graphs.
+That needs the interpreter's lock and some 20 us. Once it has served a call, the next ones of the
+same call site differ in their pointers at most, and a handler in C++ can do what is left: fill in
+the pointers, launch the captured graphs or the kernel, or run the function in Python that a call is
+for.
 """
 
 import ctypes
@@ -11,24 +12,30 @@ from collections.abc import Callable, Sequence
 
 import warp as wp
 
+from mjx_warp_ffi.third_party.warp import call as call_lib
 from mjx_warp_ffi.third_party.warp import native as native_lib
-from mjx_warp_ffi.third_party.warp import xla_ffi
+from mjx_warp_ffi.third_party.warp import native_code, xla_ffi
 
 
 @dataclasses.dataclass(frozen=True)
-class Replays:
-  """All that a launcher does with a call once it has captured its work.
+class Routine:
+  """All that a launcher does with a call once it has captured its work, or loaded its modules.
 
   Attributes:
     graphs: The executable graphs to launch, one after the other.
     table: Where on the device XLA's pointers go; None if the graphs serve one set of pointers.
     forget: Makes the launcher fill in the pointers anew.
+    launch: A launch of a kernel, instead of graphs.
+    body: A function to run instead, with the pointers of the call, None if they are those of the
+      last one, and its stream.
     keep: What owns the graphs and the table.
   """
 
-  graphs: Sequence[ctypes.c_void_p]
+  graphs: Sequence[ctypes.c_void_p] = ()
   table: wp.array | None = None
   forget: Callable[[], None] = lambda: None
+  launch: native_code.Launch | None = None
+  body: Callable[[bytes | None, int], None] | None = None
   keep: object = None
 
 
@@ -45,7 +52,7 @@ class Shortcut:
     frame: tuple[int, ...],
     *,
     ordinal: int,
-    replays: Replays,
+    routine: Routine,
     event: wp.Event | None,
   ):
     """Describes the calls that are like the one at a frame; none comes here before `open`.
@@ -54,18 +61,20 @@ class Shortcut:
       native: The handler.
       frame: A call frame.
       ordinal: The ordinal of the device.
-      replays: What to do.
+      routine: What to do.
       event: Marks the end of each call, for those on other streams.
     """
     self._native = native
-    self._replays = replays
+    self._routine = routine
     self._entry = native.take()
     inputs = xla_ffi.read_words(frame[xla_ffi.ARGS], frame[xla_ffi.ARG_COUNT])
     outputs = xla_ffi.read_words(frame[xla_ffi.RETS], frame[xla_ffi.RET_COUNT])
     text = xla_ffi.read_only_string(frame[xla_ffi.ATTRS])
     described = _words([word for _, words in (*inputs, *outputs) for word in words])
     pointers = _words([data for data, _ in (*inputs, *outputs)])
-    table = replays.table
+    self._name = text.partition(call_lib.SEPARATOR)[0].decode()
+    self._pointers, self._size = pointers, 8 * (len(inputs) + len(outputs))
+    table, launch = routine.table, routine.launch
     self._fields = {
       "text": ctypes.cast(text, ctypes.c_void_p).value,
       "text_size": len(text),
@@ -74,34 +83,42 @@ class Shortcut:
       "ret_count": len(outputs),
       "described": ctypes.addressof(described),
       "pointers": ctypes.addressof(pointers),
+      "kind": native_code.GRAPHS if launch is None else native_code.KERNEL,
+      "launch": 0 if launch is None else ctypes.addressof(launch),
       "by_address": table is None,
       "table": 0 if table is None else table.ptr,
       "context": 0 if table is None else wp.get_device(table.device).context,
-      "graph_count": len(replays.graphs),
+      "graph_count": len(routine.graphs),
       "event": 0 if event is None else event.cuda_event,
       "live": True,
     }
     # With the entry, whatever becomes of this object: the handler knows only the entry.
-    self._keep = text, described, pointers, replays, event
+    self._keep = text, described, pointers, routine, event
 
   def open(self, frame: tuple[int, ...]) -> None:
     """Begins: the next call at a frame comes here."""
     with self:
       self._entry.keep = self._keep
-      for i, graph in enumerate(self._replays.graphs):
+      for i, graph in enumerate(self._routine.graphs):
         self._entry.graphs[i] = graph.value or 0
       for name, value in self._fields.items():
         setattr(self._entry, name, int(value or 0))
+      if self._routine.body is not None:
+        self._native.stand_for(self._entry, self._name, body=self._run_body)
     self.lead(frame)
+
+  def _run_body(self, known: bool, stream: int) -> None:
+    pointers = None if known else bytes(self._pointers)[: self._size]
+    self._routine.body(pointers, stream)  # pyright: ignore
 
   def __enter__(self) -> None:
     """Waits for a call in C++, and keeps others out."""
     self._native.hold(self._entry)
-    self._replays.forget()
+    self._routine.forget()
 
   def __exit__(self, *exception: object) -> None:
     """Lets calls in C++ go on."""
-    self._entry.table_known = self._entry.stream = 0
+    self._entry.pointers_known = self._entry.stream = 0
     self._native.let_go(self._entry)
 
   def lead(self, frame: tuple[int, ...]) -> None:

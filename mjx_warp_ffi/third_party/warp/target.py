@@ -4,7 +4,6 @@ import atexit
 import contextlib
 import ctypes
 import threading
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -68,11 +67,11 @@ class Target:
 
   def _register(self, platform: str) -> None:
     native = native_handler() if self.shortcuts and platform == "CUDA" else None
-    if native is not None:
-      address = native.run
-    else:
-      traits = self._traits.get(platform, xla_ffi.Traits.NONE)
+    traits = self._traits.get(platform, xla_ffi.Traits.NONE)
+    if native is None:
       address = _address(_function(platform, traits, lambda _: self))
+    else:
+      address = native.run_capturable if traits else native.run
     jax.ffi.register_ffi_target(self.name, jax.ffi.pycapsule(address), platform=platform)
     self._missing.remove(platform)
 
@@ -94,8 +93,7 @@ def _function(
       target.handler(call)
       return None
     except BaseException:  # Nothing may cross the C boundary.
-      name = target.name if target else "an FFI call"
-      return xla_ffi.make_error(frame[xla_ffi.API], f"{name} failed:\n{traceback.format_exc()}")
+      return call_lib.failure(frame[xla_ffi.API], target.name if target else "an FFI call")
 
   function = xla_ffi.Handler(run)
   runtime.keep_forever(function)  # XLA never drops a handler
@@ -108,13 +106,16 @@ def _address(function: Any) -> int:
 
 _targets: dict[str, Target] = {}
 _lock = threading.Lock()
-# Serves the calls of all targets with shortcuts for which there is none.
-_around = _function("CUDA", xla_ffi.Traits.NONE, lambda call: _targets[call.target])
+# They serve the calls of all targets with shortcuts for which there is none.
+_around, _around_capturable = (
+  _function("CUDA", traits, lambda call: _targets[call.target])
+  for traits in (xla_ffi.Traits.NONE, CAPTURABLE["CUDA"])
+)
 
 
 def native_handler() -> native_lib.Native | None:
   """Returns the handler that follows shortcuts, None where there can be none."""
-  return native_lib.get(_address(_around))
+  return native_lib.get(_address(_around), _address(_around_capturable))
 
 
 def get_or_register(name: str, make: Callable[[], Target]) -> Target:

@@ -11,7 +11,7 @@ import jaxlib
 import numpy as np
 import pytest
 
-from mjx_warp_ffi.third_party.warp import xla_ffi
+from mjx_warp_ffi.third_party.warp import snapshot, xla_ffi
 
 HEADER = pathlib.Path(jaxlib.__file__).parent / "include/xla/ffi/api/c_api.h"
 
@@ -131,17 +131,17 @@ def test_buffers_are_read_with_shapes_and_dtypes(buffers):
 
 
 def test_a_snapshot_recognises_its_list_and_follows_the_pointers(buffers):
-  snapshot = xla_ffi.Snapshot(buffers.items, buffers.count)
-  assert struct.unpack("=3Q", snapshot.pointers) == (4096, 4160, 4224)
-  assert snapshot.recognises(buffers.items, buffers.count)
+  seen = snapshot.Buffers(buffers.items, buffers.count)
+  assert struct.unpack("=3Q", seen.pointers) == (4096, 4160, 4224)
+  assert seen.recognises(buffers.items, buffers.count)
   buffers.set(1, data=5)
-  assert snapshot.recognises(buffers.items, buffers.count)
-  assert struct.unpack("=3Q", snapshot.pointers) == (4096, 5, 4224)
+  assert seen.recognises(buffers.items, buffers.count)
+  assert struct.unpack("=3Q", seen.pointers) == (4096, 5, 4224)
 
 
 @pytest.mark.parametrize("change", ["dtype", "rank", "dimension", "count", "table"])
 def test_a_snapshot_notices_any_other_change(change, buffers):
-  snapshot = xla_ffi.Snapshot(buffers.items, buffers.count)
+  seen = snapshot.Buffers(buffers.items, buffers.count)
   count = buffers.count
   if change == "dtype":
     buffers.set(0, dtype=12)
@@ -154,13 +154,45 @@ def test_a_snapshot_notices_any_other_change(change, buffers):
     count -= 1
   else:
     buffers.pointers[0], buffers.pointers[1] = buffers.table[1], buffers.table[0]
-  assert not snapshot.recognises(buffers.items, count)
+  assert not seen.recognises(buffers.items, count)
 
 
 def test_an_empty_list_is_recognised():
-  snapshot = xla_ffi.Snapshot(0, 0)
-  assert snapshot.recognises(0, 0)
-  assert snapshot.pointers == b""
+  seen = snapshot.Buffers(0, 0)
+  assert seen.recognises(0, 0)
+  assert seen.pointers == b""
+
+
+class Attribute:
+  """The list of one string, as XLA has it."""
+
+  def __init__(self, text):
+    self.text = ctypes.create_string_buffer(text)
+    self.span = xla_ffi._ByteSpan(ctypes.addressof(self.text), len(text))
+    self.table = ctypes.c_void_p(ctypes.addressof(self.span))
+    self.items = ctypes.addressof(self.table)
+
+
+@pytest.mark.parametrize("change", ["text", "length", "place", "table"])
+def test_a_text_notices_any_change(change):
+  attribute, other = Attribute(b"name key"), Attribute(b"name key")
+  seen = snapshot.Text(attribute.items)
+  assert seen.value == b"name key"
+  assert seen.recognises(attribute.items)
+  if change == "text":
+    attribute.text[5] = b"K"
+  elif change == "length":
+    attribute.span.len -= 1
+  elif change == "place":
+    attribute.span.ptr = other.span.ptr
+  else:
+    attribute.table.value = other.table.value
+  assert not seen.recognises(attribute.items)
+
+
+def test_an_empty_text_is_recognised():
+  attribute = Attribute(b"")
+  assert snapshot.Text(attribute.items).recognises(attribute.items)
 
 
 def test_a_type_without_a_numpy_dtype_is_refused():

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import jax
 import warp as wp
 
-from mjx_warp_ffi.third_party.warp import cache, target, xla_ffi
+from mjx_warp_ffi.third_party.warp import cache, snapshot, target, xla_ffi
 from mjx_warp_ffi.third_party.warp import call as call_lib
 from mjx_warp_ffi.third_party.warp import shortcut as shortcut_lib
 
@@ -76,12 +76,13 @@ def _slot_key(
 class _Seen:
   """A call frame whose shapes are known, until XLA changes them."""
 
-  def __init__(self, call: call_lib.Call, place: tuple[Any, ...]):
+  def __init__(self, call: call_lib.Call, ordinal: int):
     frame = call.frame
-    self.place = place
-    self.inputs = xla_ffi.Snapshot(frame[xla_ffi.ARGS], frame[xla_ffi.ARG_COUNT])
-    self.outputs = xla_ffi.Snapshot(frame[xla_ffi.RETS], frame[xla_ffi.RET_COUNT])
-    self.slot = _slot_key(place, call.inputs(), call.outputs())
+    self.device = (call.platform, ordinal)
+    self.slot = _slot_key((call.key, *self.device), call.inputs(), call.outputs())
+    self.text = snapshot.Text(frame[xla_ffi.ATTRS])
+    self.inputs = snapshot.Buffers(frame[xla_ffi.ARGS], frame[xla_ffi.ARG_COUNT])
+    self.outputs = snapshot.Buffers(frame[xla_ffi.RETS], frame[xla_ffi.RET_COUNT])
     self._parts = (b"", b"")
     self._pointers = b""
 
@@ -93,10 +94,13 @@ class _Seen:
       self._parts, self._pointers = parts, parts[0] + parts[1]
     return self._pointers
 
-  def recognises(self, frame: tuple[int, ...], place: tuple[Any, ...]) -> bool:
+  def recognises(self, call: call_lib.Call, ordinal: int) -> bool:
     """Returns whether a call at this frame has the same place, dtypes and shapes."""
+    frame = call.frame
     return (
-      place == self.place
+      (call.platform, ordinal) == self.device
+      and frame[xla_ffi.ATTR_COUNT] == 1
+      and self.text.recognises(frame[xla_ffi.ATTRS])
       and self.inputs.recognises(frame[xla_ffi.ARGS], frame[xla_ffi.ARG_COUNT])
       and self.outputs.recognises(frame[xla_ffi.RETS], frame[xla_ffi.RET_COUNT])
     )
@@ -127,8 +131,8 @@ class Dispatcher:
 
   def __call__(self, call: call_lib.Call) -> None:
     """Runs one call from XLA."""
-    place, stream = (call.key, call.platform, call.ordinal), call.stream
-    pointers, key = self._locate(call, place)
+    stream = call.stream
+    pointers, key = self._locate(call, call.ordinal)
     slot = self.slots.acquire(key)
     try:
       if slot.value is None:
@@ -182,14 +186,14 @@ class Dispatcher:
     finally:
       slot.lock.release()
 
-  def _locate(self, call: call_lib.Call, place: tuple[Any, ...]) -> tuple[bytes, Hashable]:
+  def _locate(self, call: call_lib.Call, ordinal: int) -> tuple[bytes, Hashable]:
     """Returns the pointers of a call and the key of its slot."""
     frame = call.frame
     address = frame[xla_ffi.ARGS], frame[xla_ffi.RETS]
     # Taken out while in use: XLA may free a frame and another thread get its address.
     seen = self._seen.pop(address, None)
-    if seen is None or not seen.recognises(frame, place):
-      seen = _Seen(call, place)
+    if seen is None or not seen.recognises(call, ordinal):
+      seen = _Seen(call, ordinal)
       if len(self._seen) >= _MAX_SEEN:
         self._seen.clear()
         self._keys.clear()

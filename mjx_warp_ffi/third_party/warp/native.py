@@ -30,8 +30,8 @@ _Take = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p)
 _LetGo = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Body = ctypes.CFUNCTYPE(ctypes.c_uint64, *(4 * (ctypes.c_uint64,)))
 
-Body = Callable[[bool, int], None]
-"""What an entry may stand for. It gets whether the pointers are as they were, and the stream."""
+Body = Callable[[bytes | None, int], None]
+"""What an entry may stand for. It gets the pointers, None if they stayed, and the stream."""
 
 
 class Native:
@@ -53,7 +53,7 @@ class Native:
       python_capturable: The same where XLA may capture it.
     """
     self._places = (ctypes.c_uint64 * code.PLACES)()
-    self._bodies: dict[int, tuple[str, Body]] = {}
+    self._bodies: dict[int, tuple[str, Body, ctypes.Array]] = {}
     self._body = _Body(self._run_body)
     self._shared = code.Shared(
       places=ctypes.addressof(self._places),
@@ -85,23 +85,24 @@ class Native:
 
   def _run_body(self, entry: int, stream: int, known: int, api: int) -> int:
     """Runs the function that an entry stands for; returns XLA's error or 0."""
-    name, body = self._bodies[entry]
+    name, body, pointers = self._bodies[entry]
     try:
-      body(bool(known), stream)
+      body(None if known else bytes(pointers), stream)
       return 0
     except BaseException:  # Nothing may cross the C boundary.
       return call_lib.failure(api, name)
 
-  def stand_for(self, entry: code.Entry, name: str, *, body: Body) -> None:
+  def stand_for(self, entry: code.Entry, name: str, *, body: Body, pointers: ctypes.Array) -> None:
     """Lets an entry that Python holds stand for a function.
 
     Args:
       entry: The entry.
       name: Whose function it is, for errors.
       body: The function.
+      pointers: Where the entry has the pointers of the last call.
     """
     entry.kind = code.BODY
-    self._bodies[ctypes.addressof(entry)] = name, body
+    self._bodies[ctypes.addressof(entry)] = name, body, pointers
 
   def take(self) -> code.Entry:
     """Returns an entry that nobody uses."""

@@ -150,8 +150,10 @@ def move_array(array: wp.array, address: int) -> None:
 
 
 def default_device() -> wp.Device:
-  """Returns Warp's default device, which is one for the whole process, not one a thread."""
-  core()
+  """Returns Warp's default device, which is one for the whole process, not one a thread.
+
+  Warp must be initialised.
+  """
   return context.runtime.default_device
 
 

@@ -35,7 +35,7 @@ class Routine:
   table: wp.array | None = None
   forget: Callable[[], None] = lambda: None
   launch: native_code.Launch | None = None
-  body: Callable[[bytes | None, int], None] | None = None
+  body: native_lib.Body | None = None
   keep: object = None
 
 
@@ -73,7 +73,7 @@ class Shortcut:
     described = _words([word for _, words in (*inputs, *outputs) for word in words])
     pointers = _words([data for data, _ in (*inputs, *outputs)])
     self._name = text.partition(call_lib.SEPARATOR)[0].decode()
-    self._pointers, self._size = pointers, 8 * (len(inputs) + len(outputs))
+    self._pointers = pointers
     table, launch = routine.table, routine.launch
     self._fields = {
       "text": ctypes.cast(text, ctypes.c_void_p).value,
@@ -104,12 +104,10 @@ class Shortcut:
       for name, value in self._fields.items():
         setattr(self._entry, name, int(value or 0))
       if self._routine.body is not None:
-        self._native.stand_for(self._entry, self._name, body=self._run_body)
+        self._native.stand_for(
+          self._entry, self._name, body=self._routine.body, pointers=self._pointers
+        )
     self.lead(frame)
-
-  def _run_body(self, known: bool, stream: int) -> None:
-    pointers = None if known else bytes(self._pointers)[: self._size]
-    self._routine.body(pointers, stream)  # pyright: ignore
 
   def __enter__(self) -> None:
     """Waits for a call in C++, and keeps others out."""
@@ -139,4 +137,4 @@ class Shortcut:
 
 
 def _words(values: Sequence[int]) -> ctypes.Array:
-  return (ctypes.c_uint64 * max(1, len(values)))(*values)
+  return (ctypes.c_uint64 * len(values))(*values)

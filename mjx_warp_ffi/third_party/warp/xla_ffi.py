@@ -134,15 +134,11 @@ class _Array(ctypes.Structure):
 _METADATA_EXTENSION = 1
 _UNKNOWN = 2  # of XLA_FFI_Error_Code: a Python exception has no better one
 _API_MAJOR, _API_MINOR = 0, 1
-_WORD = 8
-# Two heap objects less than this apart lie in the same or in neighbouring, mapped pages, so the
-# gap between them can be read; XLA keeps its buffers in a vector with a stride below 100 bytes.
-_MAX_STRIDE = 256
-
+WORD = 8
 Handler = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
 _ApiFunction = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
-_FRAME = struct.Struct(f"={ctypes.sizeof(_CallFrame) // _WORD}Q")
-_frame_size = _FRAME.size
+_FRAME = struct.Struct(f"={ctypes.sizeof(_CallFrame) // WORD}Q")
+_frame_at = (ctypes.c_char * _FRAME.size).from_address
 
 
 def _word(structure: type[ctypes.Structure], *path: str) -> int:
@@ -151,7 +147,7 @@ def _word(structure: type[ctypes.Structure], *path: str) -> int:
   for name in path:
     offset += getattr(structure, name).offset
     structure = dict(structure._fields_)[name]  # pyright: ignore
-  return offset // _WORD
+  return offset // WORD
 
 
 EXTENSION = _word(_CallFrame, "extension_start")
@@ -169,13 +165,14 @@ BUFFER_WORDS = {
   f"BUFFER_{name}": _word(_Buffer, name.lower()) for name in ("DTYPE", "DATA", "RANK", "DIMS")
 }
 API_WORDS = {name.upper(): _word(_Api, name) for name in API_FUNCTIONS}
-_DATA = _Buffer.data.offset
-_BUFFER = ctypes.sizeof(_Buffer)
+DATA = _Buffer.data.offset
+"""Where the address of the data lies in a buffer, in bytes."""
+BUFFER = ctypes.sizeof(_Buffer)
 
 
 def read_frame(address: int) -> tuple[int, ...]:
   """Returns the words of the call frame at an address; the constants above index them."""
-  return _FRAME.unpack(ctypes.string_at(address, _frame_size))
+  return _FRAME.unpack_from(_frame_at(address))
 
 
 def answer_metadata(extension: int, traits: Traits) -> bool:
@@ -236,93 +233,13 @@ class Buffer(NamedTuple):
   shape: tuple[int, ...]
 
 
-class Snapshot:
-  """A buffer list as it was once: recognises the same list by its memory.
-
-  A list is recognised by its pointers to buffers, then by the buffers, then by the dimensions
-  that they point to. In this order each step reads only memory that the call owns.
-
-  Attributes:
-    pointers: the packed data pointers of the list that was recognised last.
-  """
-
-  def __init__(self, items: int, count: int):
-    """Reads a list."""
-    self._table = ctypes.string_at(items, _WORD * count) if count else b""
-    address, size, self._step = _stride_of(self._table)
-    self._start, self._size, self._first = address - _DATA, size + _BUFFER - _WORD, _DATA
-    regions = _dims_regions(items, count)
-    if self._step and regions:
-      regions = self._join(regions)
-    self._dims = [(address, ctypes.string_at(address, size)) for address, size in regions]
-    self._buffers = self._read()
-    self.pointers, self._masked = self._mask(self._buffers)
-
-  def _join(self, regions: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Reads dimensions that lie between XLA's buffers together with them."""
-    first = min(self._start, *(address for address, _ in regions))
-    end = max(self._start + self._size, *(address + size for address, size in regions))
-    grown = end - first - self._size
-    if self._start - first > _MAX_STRIDE or grown > 2 * _MAX_STRIDE:
-      return regions
-    self._first += self._start - first
-    self._start, self._size = first, end - first
-    return []
-
-  def recognises(self, items: int, count: int) -> bool:
-    """Returns whether a list has the dtypes and shapes of this one; updates `pointers`."""
-    table = self._table
-    if _WORD * count != len(table):
-      return False
-    if not count:
-      return True
-    if ctypes.string_at(items, len(table)) != table:
-      return False
-    buffers = self._read()
-    if buffers != self._buffers:
-      pointers, masked = self._mask(buffers)
-      if masked != self._masked:
-        return False
-      self.pointers, self._buffers = pointers, buffers
-    return not self._dims or all(
-      ctypes.string_at(address, len(old)) == old for address, old in self._dims
-    )
-
-  def _read(self) -> bytes:
-    if self._step:
-      return ctypes.string_at(self._start, self._size)
-    addresses = struct.unpack(f"={len(self._table) // _WORD}Q", self._table)
-    return b"".join(ctypes.string_at(address, _BUFFER) for address in addresses)
-
-  def _mask(self, buffers: bytes) -> tuple[bytes, bytearray]:
-    """Returns the data pointers, and the buffers with these zeroed."""
-    masked = bytearray(buffers)
-    words = memoryview(masked).cast("Q")
-    column = words[self._first // _WORD :: self._step or _BUFFER // _WORD]
-    pointers = column.tobytes()
-    column[:] = memoryview(bytes(len(pointers))).cast("Q")
-    return pointers, masked
-
-
-def _stride_of(table: bytes) -> tuple[int, int, int]:
-  """Returns (address, size, step) of a block that spans all data pointers, or step 0."""
-  addresses = np.frombuffer(table, np.int64)
-  steps = np.diff(addresses)
-  step = int(steps[0]) if len(steps) else _BUFFER
-  if (
-    len(addresses) and _BUFFER <= step <= _MAX_STRIDE and not step % _WORD and (steps == step).all()
-  ):
-    return int(addresses[0]) + _DATA, step * len(steps) + _WORD, step // _WORD
-  return 0, 0, 0
-
-
-def _dims_regions(items: int, count: int) -> list[tuple[int, int]]:
+def dims_regions(items: int, count: int) -> list[tuple[int, int]]:
   """Returns the memory that holds the dimensions of a list: addresses and sizes."""
   regions = []
   for i in range(count):
-    buffer = _Buffer.from_address(ctypes.c_uint64.from_address(items + _WORD * i).value)
+    buffer = _Buffer.from_address(ctypes.c_uint64.from_address(items + WORD * i).value)
     if buffer.rank:
-      regions.append((buffer.dims, _WORD * buffer.rank))
+      regions.append((buffer.dims, WORD * buffer.rank))
   return regions
 
 
@@ -330,7 +247,7 @@ def read_words(items: int, count: int) -> list[tuple[int, tuple[int, ...]]]:
   """Returns the buffers of a list as XLA has them: the address; data type, rank and dimensions."""
   buffers = []
   for i in range(count):
-    buffer = _Buffer.from_address(ctypes.c_uint64.from_address(items + _WORD * i).value)
+    buffer = _Buffer.from_address(ctypes.c_uint64.from_address(items + WORD * i).value)
     dims = struct.unpack(f"={buffer.rank}Q", ctypes.string_at(buffer.dims or 0, 8 * buffer.rank))
     buffers.append((buffer.data or 0, (buffer.dtype, buffer.rank, *dims)))
   return buffers
@@ -386,9 +303,9 @@ def read_attributes(words: tuple[int, int, int, int]) -> dict[str, Any]:
   result = {}
   count, types, names, items = words
   for i in range(count):
-    name = _span(ctypes.c_uint64.from_address(names + _WORD * i).value).decode("utf-8")
+    name = _span(ctypes.c_uint64.from_address(names + WORD * i).value).decode("utf-8")
     kind = ctypes.c_int.from_address(types + 4 * i).value
-    result[name] = _attribute(kind, ctypes.c_uint64.from_address(items + _WORD * i).value)
+    result[name] = _attribute(kind, ctypes.c_uint64.from_address(items + WORD * i).value)
   return result
 
 

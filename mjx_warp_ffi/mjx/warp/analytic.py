@@ -374,7 +374,8 @@ def _launch(wanted: Wanted, plan: Plan, arrays: batching.Arrays) -> batching.Arr
       if notes:
         notes.launch()
 
-    return Program(tuple(inputs), tuple(outputs), body, keep=(w, adjoint, notes))
+    keep = w, adjoint, notes
+    return Program(tuple(inputs), tuple(outputs), body, rehearsal=True, keep=keep)
 
   leaves, others = arrays[: len(wanted.leaves)], arrays[len(wanted.leaves) :]
   own = others[: len(wanted.parameters) + len(wanted.inputs)]

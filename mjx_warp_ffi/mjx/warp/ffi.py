@@ -324,7 +324,9 @@ def launch(
     outputs = [w.field(n) for n in signature.outputs]
     body = functools.partial(run, w, *extra)
     places = (*inputs, *given), (*outputs, *made)
-    return Program(*places, body, early=early, keep=(w, extra))
+    # Functions with results of their own keep what their first run prepares in `memo`.
+    physics = not signature.results
+    return Program(*places, body, early=early, rehearsal=physics, keep=(w, extra))
 
   program = jax_program(
     signature.name,

@@ -13,7 +13,7 @@ import warp as wp
 
 from mjx_warp_ffi.third_party.warp import call as call_lib
 from mjx_warp_ffi.third_party.warp import copies as copies_lib
-from mjx_warp_ffi.third_party.warp import guard, runtime, shortcut
+from mjx_warp_ffi.third_party.warp import guard, rehearsal, runtime, shortcut
 
 
 class GraphMode(enum.IntEnum):
@@ -112,6 +112,7 @@ class Work:
     outputs: where the results come from; None leaves a result out.
     first_inputs: where arguments go in the first call only.
     early: the results that the body may hand out.
+    rehearsal: whether the body may run once more, without launching anything; see `rehearsal`.
     keep: what must live as long.
   """
 
@@ -120,6 +121,7 @@ class Work:
   outputs: Sequence[copies_lib.Fixed]
   first_inputs: Sequence[wp.array | None] = ()
   early: Early = dataclasses.field(default_factory=Early)
+  rehearsal: bool = False
   keep: object = None
 
 
@@ -154,6 +156,7 @@ class _StagedBase:
     if self._first is not None:
       self._first.refresh(pointers, stream)
     with guard.body(self._device, stream, alone=True):
+      self._rehearse()
       if self._first is not None:
         self._first.gather()
       self._between_copies()
@@ -180,8 +183,13 @@ class _StagedBase:
     """Runs the body on what its buffers hold and captures, ahead of the first call."""
     if self._launch is None:
       with guard.body(self._device, stream, alone=True):
+        self._rehearse()
         self._body()
       self._launch = self._capture()
+
+  def _rehearse(self) -> None:
+    if self._work.rehearsal:
+      rehearsal.compile_modules(self._body, self._device)
 
   def _capture(self) -> Callable[[int], None]:
     raise NotImplementedError

@@ -39,6 +39,8 @@ class Program:
     outputs: Contiguous arrays; the i-th FFI result likewise. An array may be in both.
     body: Launches Warp work on the current device and stream; reads inputs, writes outputs.
     early: The outputs that the body may hand out before it ends.
+    rehearsal: Whether the body may run once more ahead of its first run, without launching any
+      kernel, so that their modules can be compiled side by side.
     keep: Anything that must live as long as the program.
   """
 
@@ -46,6 +48,7 @@ class Program:
   outputs: tuple[wp.array, ...]
   body: Callable[[], None]
   early: graphs.Early = dataclasses.field(default_factory=graphs.Early)
+  rehearsal: bool = False
   keep: object = None
 
 
@@ -78,7 +81,12 @@ class _Registry:
       _check(program.inputs, shapes.inputs, "input")
       _check(program.outputs, shapes.outputs, "output")
       work = graphs.Work(
-        program.body, program.inputs, program.outputs, early=program.early, keep=program
+        program.body,
+        program.inputs,
+        program.outputs,
+        early=program.early,
+        rehearsal=program.rehearsal,
+        keep=program,
       )
       return graphs.STAGED[recipe.mode](device, work)
 

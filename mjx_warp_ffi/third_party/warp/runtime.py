@@ -7,6 +7,7 @@ not on a bare stream handle. What is used here is checked once, on the first use
 import ctypes
 import functools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import warp as wp
@@ -77,6 +78,59 @@ class OnStream:
     self._stream.device.set_stream(self._before, sync=False)
     core().wp_cuda_context_pop_current()
     context.runtime.default_device = self._default
+
+
+_SORTS = "array_scan radix_sort_pairs runlength_encode segmented_sort_pairs".split()
+
+
+class NoLaunches:
+  """A context in which what this thread launches does nothing but name its module.
+
+  `wp.launch` loads the module of its kernel first, and does nothing if there is none to load. What
+  would read numbers that no kernel has written is left out, loops and branches that depend on an
+  array are gone through once.
+  """
+
+  def __init__(self, needs: Callable[[Any, int | None], object]):
+    """Changes nothing yet; `needs` gets each module and the number of threads a block."""
+    self._needs = needs
+    self._own: list[tuple[Any, str, Any]] = []
+
+  def __enter__(self) -> None:
+    """Turns launches off."""
+    self._replace(context.Module, "load", self._name)
+    self._replace(wp, "capture_while", self._once)
+    self._replace(wp, "capture_if", self._both)
+    for name in _SORTS:
+      self._replace(wp.utils, name, lambda *args, **kwargs: None)
+
+  def __exit__(self, *exception: object) -> None:
+    """Turns them on again."""
+    while self._own:
+      setattr(*self._own.pop())
+
+  def _replace(self, owner: Any, name: str, here: Callable[..., Any]) -> None:
+    """Replaces a function, but not for other threads."""
+    own, thread = getattr(owner, name), threading.get_ident()
+
+    def function(*args, **kwargs):
+      return (here if threading.get_ident() == thread else own)(*args, **kwargs)
+
+    self._own.append((owner, name, own))
+    setattr(owner, name, function)
+
+  def _name(self, module: Any, device: Any, block_dim: int | None = None, *args: Any) -> None:
+    self._needs(module, block_dim)
+
+  def _once(self, condition: Any, while_body: Callable, stream: Any = None, **kwargs: Any) -> None:
+    while_body(**kwargs)
+
+  def _both(
+    self, condition: Any, on_true: Any = None, on_false: Any = None, stream: Any = None, **kwargs
+  ) -> None:
+    for side in (on_true, on_false):
+      if side is not None:
+        side(**kwargs)
 
 
 _initialising = threading.Lock()

@@ -2,7 +2,7 @@
 
 The contract:
 
-  geometry = ContactGeometry(mjm, m, d)          # once, outside a capture
+  geometry = ContactGeometry(mjm, m, d)          # outside a capture
   geometry.forward(geom_xpos, geom_xmat)         # launches; after MJWarp's collision of `d`
   geometry.dist, geometry.pos, geometry.frame    # (naconmax,) float, vec3, mat33
   geometry.backward(grad_dist, grad_pos, grad_frame=..., grad_geom_xpos=..., grad_geom_xmat=...,
@@ -23,8 +23,8 @@ The contract:
 * The gradient with respect to `geom_xmat` is ambient: d/d(entry) of each of the nine entries, as if
   they were independent. Its part along the rotations is what means something: contract it with
   d(xmat)/d(quaternion), or with xmat' = [theta]x xmat for a rotation theta in the world.
-* Both can be captured in a graph, on the CPU and on CUDA. One thread a contact; threads beyond
-  nacon return at once.
+* Both can be captured in a graph once they have run, on the CPU and on CUDA. One thread a contact;
+  threads beyond nacon return at once.
 * `unsupported` names the pairs of geom types that can touch in this model and have no rule (SDFs
   with plugins, meshes or height fields, and flexes). The caller refuses such a model.
 * Right or loud. A contact of which no feature explains what MJWarp found keeps MJWarp's values, and
@@ -147,8 +147,6 @@ class ContactGeometry:
     self.dist = wp.zeros(d.naconmax, dtype=float, device=device)
     self.pos = wp.zeros(d.naconmax, dtype=wp.vec3, device=device)
     self.frame = wp.zeros(d.naconmax, dtype=wp.mat33, device=device)
-    for kernel in self._kernels():  # a capture cannot load modules
-      wp.load_module(kernel.module, device=device)
 
   def forward(self, geom_xpos: wp.array, geom_xmat: wp.array) -> None:
     """Computes the contacts that the pool holds, at the poses where they were found.
@@ -204,13 +202,6 @@ class ContactGeometry:
       constants = [self._pool, self._frozen]
       self._launch_adjoint(convex_contacts, constants, [Pool(), Frozen(), *grads_in], grads_out)
       self._launch(poison_unknown, [*constants, *grads_out, *grads_in])
-
-  def _kernels(self) -> list[wp.Kernel]:
-    kernels = [self._primitive] if self._primitive else []
-    kernels += [capsule_box_codes] if self._has_capsule_box else []
-    return kernels + (
-      [classify_contacts, convex_contacts, refine_contacts] if self._has_convex else []
-    )
 
   def _outputs(self) -> list[wp.array]:
     return [self.dist, self.pos, self.frame]

@@ -87,8 +87,6 @@ class SdfContacts:
     ):
       setattr(self._fields, name, getattr(m, name))
     self._no_size = wp.zeros((0, 0), dtype=wp.vec3, device=device)
-    for kernel in (chain_contacts, searches_backward):  # a capture cannot load modules
-      wp.load_module(kernel.module, device=device)
 
   def forward(self, poses: list[wp.array], outputs: list[wp.array]) -> None:
     """Finds the searches of the contacts in the pool.

@@ -5,9 +5,10 @@ is met. Minutes of that on one core are seconds on many. So the body is run once
 anything, which says what it needs.
 """
 
+import collections
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,13 +29,18 @@ def compile_modules(body: Callable[[], None], device: wp.Device) -> None:
     body: Launches Warp work; whatever it does when kernels do nothing, it can do again.
     device: Where it launches.
   """
-  needed: dict[tuple[Any, int | None], None] = {}
+  needed = collections.defaultdict(set)  # the numbers of threads a block of each module
   with (
     # an error of the run to come, or one of numbers that no kernel has written
     contextlib.suppress(Exception),
-    runtime.NoLaunches(lambda module, block_dim: needed.setdefault((module, block_dim))),
+    runtime.NoLaunches(lambda module, block_dim: needed[module].add(block_dim)),
   ):
     body()
   with ThreadPoolExecutor(min(os.cpu_count() or 1, _MAX_WORKERS)) as pool:
-    for loading in [pool.submit(m.load, device, block_dim=b) for m, b in needed]:
+    for loading in [pool.submit(_load, device, *item) for item in needed.items()]:
       loading.result()
+
+
+def _load(device: wp.Device, module: Any, block_dims: Iterable[int | None]) -> None:
+  for block_dim in block_dims:
+    module.load(device, block_dim)

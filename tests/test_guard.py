@@ -2,19 +2,24 @@
 
 import contextlib
 import threading
+import time
 import types
 
+import jax
+import jax.numpy as jnp
 import mujoco
+import numpy as np
 import pytest
 import warp as wp
 
-from ffi_helpers import run_python
+from ffi_helpers import local_device, run_python, scale
 from mjx_warp_ffi import mjx
+from mjx_warp_ffi.third_party import warp as ffi
 from mjx_warp_ffi.third_party.warp import cache, guard
 
 
-def start(function):
-  thread = threading.Thread(target=function, daemon=True)
+def start(function, *args):
+  thread = threading.Thread(target=function, args=args, daemon=True)
   thread.start()
   return thread
 
@@ -204,3 +209,64 @@ def test_putting_a_model_waits_for_a_graph_that_another_thread_records():
     assert thread.is_alive()
   thread.join(10)
   assert not thread.is_alive()
+
+
+def test_a_stream_of_xla_leaves_warps_table_before_the_next_body_has_its_turn(monkeypatch):
+  held = []
+
+  class Stream:
+    def __del__(self):
+      held.append(guard._bodies.writing)
+
+  class OnStream:
+    def __init__(self, stream):
+      self.stream = stream
+
+    def __enter__(self):
+      pass
+
+    def __exit__(self, *exception):
+      pass
+
+  class Device:
+    is_cuda, is_cpu, alias = True, False, "cuda:0"
+
+  monkeypatch.setattr(guard, "own_streams", lambda device: None)
+  monkeypatch.setattr(guard, "_external_stream", lambda device, handle: Stream())
+  monkeypatch.setattr(guard.runtime, "OnStream", OnStream)
+  for fails in (False, True):
+    with contextlib.suppress(KeyError), guard.body(Device(), 70, waits=False):
+      assert not held
+      if fails:
+        raise KeyError
+    assert held.pop() is True
+
+
+@pytest.mark.gpu
+def test_threads_run_bodies_and_kernels_while_others_capture():
+  device = local_device("cuda")
+  end, wrong = time.monotonic() + 8, []
+
+  def work(n):
+    captured = ffi.jax_callable(_closure(float(n)), graph_mode=ffi.GraphMode.WARP)
+    plain = ffi.jax_callable(_closure(n + 100.0), graph_mode=ffi.GraphMode.NONE)
+    kernel = ffi.jax_kernel(scale)
+    while time.monotonic() < end:
+      x = jax.device_put(jnp.arange(1.0, n + 2), device)
+      for f in (lambda x: captured(x)[0], lambda x: plain(x)[0], lambda x: kernel(x, n + 0.5)[0]):
+        ratio = np.asarray(jax.jit(f)(x) / x)
+        if not np.allclose(ratio, ratio[0]) or ratio[0] not in (n, n + 100, n + 0.5):
+          wrong.append((n, ratio))
+      ffi.clear_jax_callable_graph_cache(captured)
+
+  threads = [start(work, n) for n in range(1, 9)]
+  for thread in threads:
+    thread.join(120)
+  assert not wrong
+
+
+def _closure(factor):
+  def body(x: wp.array(dtype=float), y: wp.array(dtype=float)):
+    wp.launch(scale, dim=x.shape, inputs=[x, factor], outputs=[y])
+
+  return body

@@ -21,6 +21,7 @@ from mjx_warp_ffi.mjx.warp.fields import lookup
 from mjx_warp_ffi.mjx.warp.options import with_options
 from mjx_warp_ffi.mjx.warp.types import DisableBit, EnableBit, EqType, IntegratorType
 from mjx_warp_ffi.mjx.warp.watch import Watch
+from mjx_warp_ffi.third_party.warp import guard
 
 # Results that are final when the collisions are.
 EARLY = frozenset(
@@ -61,11 +62,16 @@ class Plan:
 
 
 class Side:
-  """A stream of the current CUDA device beside the current one."""
+  """A stream of the current CUDA device beside the current one.
+
+  The workspaces of a device share it: bodies take turns, and a graph knows only what comes before
+  what. A stream of its own would die with a workspace, at any time, and Warp's table of streams is
+  for one thread at a time.
+  """
 
   def __init__(self):
-    """Makes the stream."""
-    self._stream = wp.Stream()
+    """Finds the stream."""
+    self._stream = guard.own_streams(wp.get_device()).side
 
   def fork(self) -> AbstractContextManager:
     """What is launched in this context comes after all that was launched so far."""

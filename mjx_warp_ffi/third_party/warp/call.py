@@ -97,24 +97,3 @@ def warp_device(platform: str, ordinal: int) -> wp.Device:
   if not wp.is_cuda_available():
     raise RuntimeError("Warp finds no CUDA device, but XLA runs this call on one")
   return wp.get_cuda_device(ordinal)
-
-
-def private_stream(device: wp.Device) -> wp.Stream:
-  """Returns the stream that captures run on, so that XLA's streams never capture for us."""
-  return _private_stream(device.alias)  # a Device has no hash
-
-
-@functools.cache
-def _private_stream(alias: str) -> wp.Stream:
-  return wp.Stream(wp.get_device(alias))
-
-
-def external_stream(device: wp.Device, handle: int) -> wp.Stream:
-  """Returns a Warp stream around XLA's stream handle, a new one each time.
-
-  Warp knows a handle as long as the last stream object made for it lives: an older object that is
-  kept would be unknown once another user of the handle has dropped its own. So a stream that is
-  ours gets no second object.
-  """
-  own = private_stream(device)
-  return own if handle == own.cuda_stream else wp.Stream(device, cuda_stream=handle)

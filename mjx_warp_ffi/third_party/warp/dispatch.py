@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import jax
 import warp as wp
 
-from mjx_warp_ffi.third_party.warp import cache, snapshot, target, xla_ffi
+from mjx_warp_ffi.third_party.warp import cache, guard, snapshot, target, xla_ffi
 from mjx_warp_ffi.third_party.warp import call as call_lib
 from mjx_warp_ffi.third_party.warp import shortcut as shortcut_lib
 
@@ -178,7 +178,7 @@ class Dispatcher:
       device = call_lib.warp_device(platform, place[2])
       if slot.value is None:
         slot.value = (device, self._build(device, shapes))
-      stream = call_lib.private_stream(device).cuda_stream if device.is_cuda else 0
+      stream = guard.own_streams(device).capture.cuda_stream if device.is_cuda else 0
       with slot.shortcut or _NOTHING:
         slot.begin(stream)
         slot.value[1].warm(stream)

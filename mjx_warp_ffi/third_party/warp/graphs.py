@@ -11,7 +11,6 @@ from typing import Any
 
 import warp as wp
 
-from mjx_warp_ffi.third_party.warp import call as call_lib
 from mjx_warp_ffi.third_party.warp import copies as copies_lib
 from mjx_warp_ffi.third_party.warp import guard, rehearsal, runtime, shortcut
 
@@ -47,7 +46,7 @@ class Graph:
 
   def __init__(self, device: wp.Device, record: Callable[[], None]):
     """Captures the work."""
-    stream = call_lib.private_stream(device) if device.is_cuda else None
+    stream = guard.own_streams(device).capture if device.is_cuda else None
     try:
       with guard.recording(device, stream):
         with wp.ScopedCapture(device=device, stream=stream) as capture:

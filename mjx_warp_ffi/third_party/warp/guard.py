@@ -1,11 +1,11 @@
 """Who may run Python code that launches Warp work, and when.
 
-Warp keeps three things per process, not per thread: the default device, the current stream of
-each CUDA device, and the graph that the CPU records. So a body that launches work needs them to
-itself, except that bodies on the CPU need not wait for it while the CPU is the default device
-anyway. Replaying a captured graph touches none of them.
+Warp keeps four things per process, not per thread: the default device, the current stream of each
+CUDA device, the table of streams, and the graph that the CPU records. So a body that launches work
+needs them to itself, except that bodies on the CPU need not wait for it while the CPU is the
+default device anyway. Replaying a captured graph touches none of them.
 
-On the CPU there is a fourth: a kernel keeps the memory of its tiles where all threads see it. Two
+On the CPU there is a fifth: a kernel keeps the memory of its tiles where all threads see it. Two
 kernels that run at once would use one another's, so that whatever runs kernels there takes turns.
 """
 
@@ -13,7 +13,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, NamedTuple
 
 import warp as wp
 
@@ -163,6 +163,48 @@ def launching(platform: str) -> AbstractContextManager:
   return _launching if platform == "cpu" else _NOTHING
 
 
+class OwnStreams(NamedTuple):
+  """The streams of this package on a CUDA device."""
+
+  capture: wp.Stream
+  """Captures run here, so that XLA's streams never capture for us."""
+  side: wp.Stream
+  """Runs what a body forks off."""
+
+
+class _Owned:
+  """The streams of this package, made once for each device and kept."""
+
+  def __init__(self):
+    self._streams: dict[str, OwnStreams] = {}
+
+  def __call__(self, device: wp.Device) -> OwnStreams:
+    """Returns the streams of a device.
+
+    The first call for a device must come from a thread that does not hold the guard.
+    """
+    alias = device.alias  # a Device has no hash
+    if alias not in self._streams:
+      with _bodies.exclusive:
+        if alias not in self._streams:
+          self._streams[alias] = OwnStreams(wp.Stream(device), wp.Stream(device))
+    return self._streams[alias]
+
+
+own_streams = _Owned()
+
+
+def _external_stream(device: wp.Device, handle: int) -> wp.Stream:
+  """Returns a Warp stream around XLA's stream handle, a new one each time.
+
+  Warp knows a handle as long as the last stream object made for it lives: an older object that is
+  kept would be unknown once another user of the handle has dropped its own. So a stream that is
+  ours gets no second object.
+  """
+  own = own_streams(device).capture
+  return own if handle == own.cuda_stream else wp.Stream(device, cuda_stream=handle)
+
+
 class _Alone:
   """Makes a device and a stream current for one body, and keeps all others out."""
 
@@ -175,8 +217,10 @@ class _Alone:
 
   def __enter__(self) -> None:
     device, stream = self._device, self._stream
-    if self._waits and device.is_cuda:
-      _settle(stream)
+    if device.is_cuda:
+      own_streams(device)
+      if self._waits:
+        _settle(stream)
     _bodies.exclusive.__enter__()
     try:
       if device.is_cpu:
@@ -187,7 +231,7 @@ class _Alone:
     self._quiet.__enter__()
     try:
       if device.is_cuda:
-        scope = runtime.OnStream(call_lib.external_stream(device, stream))
+        scope = runtime.OnStream(_external_stream(device, stream))
       else:
         scope = wp.ScopedDevice(device)
       scope.__enter__()
@@ -200,6 +244,8 @@ class _Alone:
     try:
       self._scope.__exit__(*exception)
     finally:
+      # Warp's table of streams is for one thread at a time, so a stream goes before the guard.
+      self._scope = None
       self._release()
 
   def _release(self) -> None:
@@ -212,6 +258,8 @@ class _Alone:
 @contextlib.contextmanager
 def building(device: wp.Device) -> Iterator[None]:
   """Makes a device current while buffers are made, alone, and waits until they are filled."""
+  if device.is_cuda:
+    own_streams(device)
   kernels = CPU_KERNELS if device.is_cpu else _NOTHING
   with _bodies.exclusive, kernels, runtime.Quiet(), wp.ScopedDevice(device):
     yield

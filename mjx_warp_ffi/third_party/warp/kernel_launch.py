@@ -19,7 +19,6 @@ from mjx_warp_ffi.third_party.warp import (
   runtime,
   shortcut,
 )
-from mjx_warp_ffi.third_party.warp import call as call_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,14 +100,14 @@ class KernelLauncher:
         runtime.fill_zero(self._device, self._addresses[i], size=self._sizes[i], stream=stream)
     if self._launch is None:  # an empty launch
       return
-    handle = call_lib.external_stream(self._device, stream) if stream else None
+    handle = runtime.Handle(stream) if stream else None
     with guard.launching("cpu" if self._device.is_cpu else "CUDA"):
       if self._entries == 1:
-        self._launch.launch(handle)
+        self._launch.launch(handle)  # pyright: ignore
         return
       for entry in range(self._entries):
         self._point(entry)
-        self._launch.launch(handle)
+        self._launch.launch(handle)  # pyright: ignore
 
   @property
   def module(self) -> Any:

@@ -8,7 +8,7 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import warp as wp
 from warp._src import context, logger, types
@@ -51,6 +51,12 @@ class Quiet:
     """Puts the level back."""
     if wp.config.log_level != self._level:
       wp.config.log_level = self._level
+
+
+class Handle(NamedTuple):
+  """All that a recorded launch reads of a stream; a `wp.Stream` would enter Warp's table."""
+
+  cuda_stream: int
 
 
 class OnStream:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import warp as wp
 
+from ffi_helpers import DEVICES, local_device
 from mjx_warp_ffi import mjx
 from mjx_warp_ffi.third_party.warp import rehearsal, runtime
 
@@ -70,6 +71,24 @@ def test_numbers_that_no_kernel_has_written_are_not_used():
   assert loaded(later)
   with pytest.raises(ValueError, match="segment"):
     body()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_question_to_a_module_is_answered_without_it(device):
+  device = wp.device_from_jax(local_device(device))
+  asked, launched = kernel(18), kernel(19)
+  x = wp.ones(3, dtype=float, device=device)
+
+  def body():
+    size, count = wp.get_suggested_block_size(asked, device)
+    wp.launch(launched, dim=3, inputs=[x], device=device, max_blocks=size * count)
+
+  rehearsal.compile_modules(body, device)
+  assert loaded(asked) == device.is_cuda
+  assert loaded(launched)
+  np.testing.assert_array_equal(x.numpy(), 1)
+  body()
+  np.testing.assert_array_equal(x.numpy(), 19)
 
 
 def test_an_error_is_left_to_the_run():

@@ -107,6 +107,7 @@ class NoLaunches:
     self._replace(context.Module, "load", self._name)
     self._replace(wp, "capture_while", self._once)
     self._replace(wp, "capture_if", self._both)
+    self._replace(wp, "get_suggested_block_size", self._block_size)
     for name in _SORTS:
       self._replace(wp.utils, name, lambda *args, **kwargs: None)
 
@@ -130,6 +131,11 @@ class NoLaunches:
 
   def _once(self, condition: Any, while_body: Callable, stream: Any = None, **kwargs: Any) -> None:
     while_body(**kwargs)
+
+  def _block_size(self, kernel: Any, device: Any = None) -> tuple[int, int]:
+    if wp.get_device(device).is_cuda:  # a question to the loaded module, of the default block
+      self._needs(kernel.module, None)
+    return 1, 1
 
   def _both(
     self, condition: Any, on_true: Any = None, on_false: Any = None, stream: Any = None, **kwargs

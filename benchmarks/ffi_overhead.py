@@ -208,8 +208,8 @@ def show(mode, count, *, costs):
   """Prints a row."""
   mine, other = costs["ours"], costs["warp"]
   ratio = f"{mine / other:.2f}" if mine and other else ""
-  shown = "refused" if other is None else f"{other:.1f}"
-  print(f"| {mode} | {count} | {mine:.1f} | {shown} | {ratio} |", flush=True)
+  mine, other = ("refused" if cost is None else f"{cost:.1f}" for cost in (mine, other))
+  print(f"| {mode} | {count} | {mine} | {other} | {ratio} |", flush=True)
 
 
 def main():

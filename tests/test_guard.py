@@ -63,6 +63,40 @@ def test_a_waiting_writer_goes_before_a_new_reader():
   assert sorted(log) == ["reader", "writer"]
 
 
+@pytest.mark.parametrize("held", ["shared", "exclusive"])
+def test_who_waits_behind_a_writer_that_is_interrupted_gets_its_turn(held, monkeypatch):
+  lock, interrupt = guard.SharedLock(), threading.Event()
+  holder = getattr(lock, held)
+  holder.__enter__()
+
+  def wait():  # as an interrupt in Condition.wait, which leaves with the mutex held
+    lock.mutex.release()
+    interrupt.wait(10)
+    lock.mutex.acquire()
+    raise KeyboardInterrupt
+
+  def write():
+    with contextlib.suppress(KeyboardInterrupt):
+      _hold(lock.exclusive)
+
+  monkeypatch.setattr(lock, "wait", wait)
+  writer = start(write)
+  while not lock.writers_waiting:
+    writer.join(0.01)
+  monkeypatch.undo()
+  reader = start(_hold, lock.shared)
+  while not lock.waiting:
+    reader.join(0.01)
+  if held == "exclusive":
+    holder.__exit__()
+    reader.join(0.1)
+  assert reader.is_alive()
+  interrupt.set()
+  writer.join(10)
+  reader.join(10)
+  assert not reader.is_alive()
+
+
 def _hold(context):
   with context:
     return True
@@ -234,12 +268,26 @@ def test_a_stream_of_xla_leaves_warps_table_before_the_next_body_has_its_turn(mo
   monkeypatch.setattr(guard, "own_streams", lambda device: None)
   monkeypatch.setattr(guard, "_external_stream", lambda device, handle: Stream())
   monkeypatch.setattr(guard.runtime, "OnStream", OnStream)
-  for fails in (False, True):
-    with contextlib.suppress(KeyError), guard.body(Device(), 70, waits=False):
+
+  def run(fails):
+    own = Stream()  # as a capture in the body has one
+    with guard.body(Device(), 70, waits=False):
       assert not held
       if fails:
-        raise KeyError
-    assert held.pop() is True
+        inner()
+    del own
+
+  def inner():
+    own = Stream()  # noqa: F841
+    raise KeyError
+
+  run(False)
+  assert held == [True, False]
+  held.clear()
+  with pytest.raises(KeyError) as error:
+    run(True)
+  assert held == [True, True]
+  del error
 
 
 @pytest.mark.gpu

@@ -15,6 +15,7 @@ from ffi_helpers import (
   add,
   doubled_kernel,
   grow,
+  halved,
   local_device,
   scaled,
   sums,
@@ -234,6 +235,24 @@ def test_nested_vmap_folds_all_axes(mode, rng):
   expected = np.einsum("bnij,abnj->abni", m, v)
   # float32 products of two terms
   np.testing.assert_allclose(jax.jit(f)(m, v), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_arrays_of_many_dimensions_are_recognised_wherever_xla_keeps_them():
+  call = ffi.jax_callable(halved, graph_mode=ffi.GraphMode.NONE)
+  half = lambda x: call(x)[0]  # noqa: E731
+  for _ in range(4):
+    half = jax.vmap(half)
+
+  @jax.jit
+  def many(x):
+    for _ in range(40):
+      x = half(x)
+    return x
+
+  for n in range(2, 8):  # four dimensions lie in the frame of a call, five anywhere
+    np.testing.assert_array_equal(
+      many(jnp.ones((1, 2, 1, n, 3))), np.full((1, 2, 1, n, 3), 0.5**40)
+    )
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from ffi_helpers import (
   turn,
 )
 from mjx_warp_ffi.third_party import warp as ffi
-from mjx_warp_ffi.third_party.warp import folding, target
+from mjx_warp_ffi.third_party.warp import folding, runtime, target
 
 
 @pytest.fixture(params=DEVICES)
@@ -230,3 +230,18 @@ def test_xla_captures_a_lone_launch_in_a_scan():
   )
   for _ in range(3):
     np.testing.assert_array_equal(f(x), np.full(4, 256.0))
+
+
+def test_only_a_plain_launch_is_taken_apart():
+  """Warp makes another kind on CUDA for kernels with a fixed order of sums."""
+
+  class InOrder(wp.Launch):
+    pass
+
+  x = wp.zeros(3, dtype=float, device="cpu")
+  launch = wp.launch(scale, dim=3, inputs=[x, 1.0], outputs=[x], device="cpu", record_cmd=True)
+  assert not runtime.is_plain(launch)
+  launch.params_addr = object()
+  assert runtime.is_plain(launch)
+  launch.__class__ = InOrder
+  assert not runtime.is_plain(launch)

@@ -133,7 +133,7 @@ def test_launches_are_back_after_an_error():
   np.testing.assert_array_equal(x.numpy(), 5)
 
 
-def test_a_module_that_does_not_compile_says_so():
+def test_a_module_that_does_not_compile_is_left_to_the_run():
   @wp.func_native("this is not C++;")
   def broken(x: float): ...
 
@@ -141,10 +141,23 @@ def test_a_module_that_does_not_compile_says_so():
   def uses(x: wp.array(dtype=float)):
     broken(x[0])
 
-  x = wp.ones(3, dtype=float, device="cpu")
-  bodies = [lambda: launch(uses, x), lambda: launch(kernel(7), x)]
+  x, works = wp.ones(3, dtype=float, device="cpu"), kernel(7)
+  for body in (lambda: launch(uses, x), lambda: launch(works, x)):
+    rehearsal.compile_modules(body, wp.get_device("cpu"))
+  assert loaded(works)
   with pytest.raises(Exception, match=r"(?i)fail|error"):
-    rehearsal.compile_modules(lambda: [body() for body in bodies], wp.get_device("cpu"))
+    launch(uses, x)
+
+
+def test_launches_are_not_left_off_halfway(monkeypatch):
+  monkeypatch.setattr(runtime, "_SORTS", ["array_scan", "no such thing"])
+  before = wp.capture_while, wp.capture_if, wp.utils.array_scan
+  with pytest.raises(AttributeError):
+    rehearsal.compile_modules(lambda: None, wp.get_device("cpu"))
+  assert (wp.capture_while, wp.capture_if, wp.utils.array_scan) == before
+  x = wp.ones(3, dtype=float, device="cpu")
+  launch(kernel(8), x)
+  np.testing.assert_array_equal(x.numpy(), 8)
 
 
 @pytest.mark.parametrize("name", ["humanoid", "pile"])

@@ -85,17 +85,20 @@ def test_structs_have_as_many_fields_as_the_header_says(name, mirror, header):
 class Buffers:
   """A list of buffers as XLA lays it out: each buffer with its dimensions before it."""
 
-  def __init__(self, shapes, *, data=0, dims_elsewhere=False, gaps=None):
+  def __init__(self, shapes, *, data=0, dims_elsewhere=False, dims_behind=False, gaps=None):
     self.memory, self.table = [], []
     gaps = gaps or [0] * len(shapes)
     size = ctypes.sizeof(xla_ffi._Buffer)
-    self.block = ctypes.create_string_buffer(sum(96 + g for g in gaps) + 96)
+    self.block = ctypes.create_string_buffer(sum(130 + g for g in gaps) + 96)
     address = ctypes.addressof(self.block)
     for i, (shape, gap) in enumerate(zip(shapes, gaps, strict=True)):
       dims = (ctypes.c_int64 * len(shape))(*shape)
       self.memory.append(dims)
       where = ctypes.addressof(dims)
-      if not dims_elsewhere:
+      if dims_behind:
+        where = ctypes.addressof(self.block) + 88 * len(shapes) + 32 * i
+        ctypes.memmove(where, ctypes.addressof(dims), 8 * len(shape))
+      elif not dims_elsewhere:
         ctypes.memmove(address, where, 8 * len(shape))
         where = address
       buffer = xla_ffi._Buffer(size, None, 11, data + 64 * i, len(shape), where)
@@ -114,6 +117,7 @@ class Buffers:
 LAYOUTS = {
   "strided": {},
   "dims elsewhere": {"dims_elsewhere": True},
+  "dims behind": {"dims_behind": True},
   "irregular": {"gaps": [8, 16, 8]},
 }
 
@@ -161,6 +165,19 @@ def test_an_empty_list_is_recognised():
   seen = snapshot.Buffers(0, 0)
   assert seen.recognises(0, 0)
   assert seen.pointers == b""
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_as_many_pointers_are_found_as_there_are_buffers(count, layout):
+  options = {k: v[:count] if k == "gaps" else v for k, v in LAYOUTS[layout].items()}
+  buffers = Buffers([(2, 3, 4, 5, 6)] * count, data=4096, **options)
+  seen = snapshot.Buffers(buffers.items, buffers.count)
+  assert struct.unpack(f"={count}Q", seen.pointers) == (4096, 4160, 4224)[:count]
+  assert seen.recognises(buffers.items, buffers.count)
+  dims = xla_ffi._Buffer.from_address(buffers.table[-1]).dims
+  ctypes.c_int64.from_address(dims + 32).value = 7
+  assert not seen.recognises(buffers.items, buffers.count)
 
 
 class Attribute:

@@ -324,7 +324,8 @@ def launch(
     outputs = [w.field(n) for n in signature.outputs]
     body = functools.partial(run, w, *extra)
     places = (*inputs, *given), (*outputs, *made)
-    # Functions with results of their own keep what their first run prepares in `memo`.
+    # Functions with results of their own keep what their first run prepares in `memo`. The physics
+    # begins with what is copied in, and with flags that it clears itself.
     physics = not signature.results
     return Program(*places, body, early=early, rehearsal=physics, keep=(w, extra))
 

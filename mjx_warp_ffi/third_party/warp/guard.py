@@ -11,6 +11,7 @@ kernels that run at once would use one another's, so that whatever runs kernels 
 
 import contextlib
 import threading
+import traceback
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -56,7 +57,10 @@ class _Exclusive:
         try:
           while lock.writing or lock.readers:
             lock.wait()
-        finally:  # an interrupt while it waits
+        except BaseException:  # an interrupt, after which others need not wait for this one
+          lock.changed.notify_all()
+          raise
+        finally:
           lock.writers_waiting -= 1
       lock.writing = True
 
@@ -181,7 +185,8 @@ class _Owned:
   def __call__(self, device: wp.Device) -> OwnStreams:
     """Returns the streams of a device.
 
-    The first call for a device must come from a thread that does not hold the guard.
+    The first call for a device must come from a thread that does not hold the guard, which would
+    wait for itself. `body` and `building` make such a call before they take it.
     """
     alias = device.alias  # a Device has no hash
     if alias not in self._streams:
@@ -231,14 +236,14 @@ class _Alone:
     self._quiet.__enter__()
     try:
       if device.is_cuda:
-        scope = runtime.OnStream(_external_stream(device, stream))
+        self._scope = runtime.OnStream(_external_stream(device, stream))
       else:
-        scope = wp.ScopedDevice(device)
-      scope.__enter__()
+        self._scope = wp.ScopedDevice(device)
+      self._scope.__enter__()
     except BaseException:
+      self._scope = None
       self._release()
       raise
-    self._scope = scope
 
   def __exit__(self, *exception: Any) -> None:
     try:
@@ -246,6 +251,7 @@ class _Alone:
     finally:
       # Warp's table of streams is for one thread at a time, so a stream goes before the guard.
       self._scope = None
+      _forget_locals(exception[1])
       self._release()
 
   def _release(self) -> None:
@@ -284,6 +290,13 @@ def recording(device: wp.Device, stream: wp.Stream | None) -> Iterator[None]:
   kernels = CPU_KERNELS if device.is_cpu else _NOTHING
   with _bodies.exclusive, kernels, runtime.Quiet(), scope:
     yield
+
+
+def _forget_locals(error: BaseException | None) -> None:
+  """Drops what ended frames hold, such as streams: nobody looks at them but through their text."""
+  while error is not None:
+    traceback.clear_frames(error.__traceback__)
+    error = error.__cause__ or error.__context__
 
 
 def _settle(stream: int) -> None:

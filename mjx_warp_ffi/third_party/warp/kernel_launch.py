@@ -100,14 +100,21 @@ class KernelLauncher:
         runtime.fill_zero(self._device, self._addresses[i], size=self._sizes[i], stream=stream)
     if self._launch is None:  # an empty launch
       return
-    handle = runtime.Handle(stream) if stream else None
+    if self._device.is_cuda and not runtime.is_plain(self._launch):
+      with guard.body(self._device, stream, waits=False):
+        self._launch_entries(None)  # on the current stream
+      return
     with guard.launching("cpu" if self._device.is_cpu else "CUDA"):
-      if self._entries == 1:
-        self._launch.launch(handle)  # pyright: ignore
-        return
-      for entry in range(self._entries):
-        self._point(entry)
-        self._launch.launch(handle)  # pyright: ignore
+      self._launch_entries(runtime.Handle(stream) if stream else None)
+
+  def _launch_entries(self, stream: Any) -> None:
+    assert self._launch is not None
+    if self._entries == 1:
+      self._launch.launch(stream)
+      return
+    for entry in range(self._entries):
+      self._point(entry)
+      self._launch.launch(stream)
 
   @property
   def module(self) -> Any:
@@ -115,8 +122,8 @@ class KernelLauncher:
     return self._launch and self._launch.module_exec
 
   def _routine(self) -> shortcut.Routine | None:
-    """Returns what a call is without Python, None if it is not one launch."""
-    if self._launch is None or self._entries != 1:
+    """Returns what `__call__` does without Python, None if that is not one launch."""
+    if self._launch is None or self._entries != 1 or not runtime.is_plain(self._launch):
       return None
     place = self._bound.places
     patches = [

@@ -16,7 +16,7 @@ from mjx_warp_ffi.third_party.warp import call as call_lib
 from mjx_warp_ffi.third_party.warp import guard, runtime, xla_ffi
 from mjx_warp_ffi.third_party.warp import native_code as code
 
-_WAIT = 2e-5  # seconds; about as long as a call
+_FIRST_WAIT, _LAST_WAIT = 2e-5, 1e-3  # seconds; launches take microseconds, bodies what they want
 _WARP = {
   "launch_graph": "wp_cuda_graph_launch",
   "launch_kernel": "wp_cuda_launch_kernel",
@@ -85,15 +85,16 @@ class Native:
 
   def _run_body(self, entry: int, stream: int, known: int, api: int) -> int:
     """Runs the function that an entry stands for; returns XLA's error or 0."""
-    name, body, pointers = self._bodies[entry]
+    name = "an FFI call"
     try:
+      name, body, pointers = self._bodies[entry]
       body(None if known else bytes(pointers), stream)
       return 0
     except BaseException:  # Nothing may cross the C boundary.
       return call_lib.failure(api, name)
 
   def stand_for(self, entry: code.Entry, name: str, *, body: Body, pointers: ctypes.Array) -> None:
-    """Lets an entry that Python holds stand for a function.
+    """Says which function an entry of the kind `BODY` stands for.
 
     Args:
       entry: The entry.
@@ -101,7 +102,6 @@ class Native:
       body: The function.
       pointers: Where the entry has the pointers of the last call.
     """
-    entry.kind = code.BODY
     self._bodies[ctypes.addressof(entry)] = name, body, pointers
 
   def take(self) -> code.Entry:
@@ -124,9 +124,11 @@ class Native:
     Python holds an entry in one thread at a time: whoever asks must see to that.
     """
     address = ctypes.addressof(entry)
+    wait = _FIRST_WAIT
     try:
       while not self._take(address):
-        time.sleep(_WAIT)
+        time.sleep(wait)
+        wait = min(2 * wait, _LAST_WAIT)
     except BaseException:  # an interrupt while it waits, or just after
       if entry.held == code.PYTHON:
         self._let_go(address)

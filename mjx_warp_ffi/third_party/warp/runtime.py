@@ -54,7 +54,7 @@ class Quiet:
 
 
 class Handle(NamedTuple):
-  """All that a recorded launch reads of a stream; a `wp.Stream` would enter Warp's table."""
+  """All that a plain recorded launch reads of a stream; a `wp.Stream` would enter Warp's table."""
 
   cuda_stream: int
 
@@ -104,12 +104,16 @@ class NoLaunches:
 
   def __enter__(self) -> None:
     """Turns launches off."""
-    self._replace(context.Module, "load", self._name)
-    self._replace(wp, "capture_while", self._once)
-    self._replace(wp, "capture_if", self._both)
-    self._replace(wp, "get_suggested_block_size", self._block_size)
-    for name in _SORTS:
-      self._replace(wp.utils, name, lambda *args, **kwargs: None)
+    try:
+      self._replace(context.Module, "load", self._name)
+      self._replace(wp, "capture_while", self._once)
+      self._replace(wp, "capture_if", self._both)
+      self._replace(wp, "get_suggested_block_size", self._block_size)
+      for name in _SORTS:
+        self._replace(wp.utils, name, lambda *args, **kwargs: None)
+    except BaseException:
+      self.__exit__()
+      raise
 
   def __exit__(self, *exception: object) -> None:
     """Turns them on again."""
@@ -224,7 +228,7 @@ def default_device() -> wp.Device:
 
 
 def replay_cpu(graph: Any) -> None:
-  """Routine a graph that was captured on the CPU."""
+  """Replays a graph that was captured on the CPU."""
   if not core().wp_apic_cpu_replay_state(graph.apic_state):
     raise RuntimeError(f"Warp could not replay a CPU graph: {error_string()}")
 
@@ -243,6 +247,11 @@ def launch_cuda(executable: ctypes.c_void_p, stream: int) -> None:
   """Launches an executable CUDA graph on a stream handle."""
   if not core().wp_cuda_graph_launch(executable, stream):
     raise RuntimeError(f"Warp could not launch a CUDA graph: {error_string()}")
+
+
+def is_plain(launch: wp.Launch) -> bool:
+  """Returns whether a recorded launch on CUDA is one kernel; that with a fixed order is not."""
+  return type(launch) is wp.Launch and launch.params_addr is not None
 
 
 def launch_parameters(launch: wp.Launch) -> dict[str, Any]:

@@ -38,6 +38,13 @@ class Routine:
   body: native_lib.Body | None = None
   keep: object = None
 
+  @property
+  def kind(self) -> int:
+    """Which of the three it is, as the handler has it."""
+    if self.body is not None:
+      return native_code.BODY
+    return native_code.GRAPHS if self.launch is None else native_code.KERNEL
+
 
 class Shortcut:
   """The way of a launcher's calls around Python.
@@ -83,7 +90,7 @@ class Shortcut:
       "ret_count": len(outputs),
       "described": ctypes.addressof(described),
       "pointers": ctypes.addressof(pointers),
-      "kind": native_code.GRAPHS if launch is None else native_code.KERNEL,
+      "kind": routine.kind,
       "launch": 0 if launch is None else ctypes.addressof(launch),
       "by_address": table is None,
       "table": 0 if table is None else table.ptr,
@@ -101,12 +108,12 @@ class Shortcut:
       self._entry.keep = self._keep
       for i, graph in enumerate(self._routine.graphs):
         self._entry.graphs[i] = graph.value or 0
-      for name, value in self._fields.items():
-        setattr(self._entry, name, int(value or 0))
       if self._routine.body is not None:
         self._native.stand_for(
           self._entry, self._name, body=self._routine.body, pointers=self._pointers
         )
+      for name, value in self._fields.items():
+        setattr(self._entry, name, int(value or 0))
     self.lead(frame)
 
   def __enter__(self) -> None:

@@ -1,20 +1,21 @@
 """Whether a call is like an earlier one, by the memory that XLA describes it in.
 
-Each comparison reads only memory that the call owns: what is equal so far says where that is.
+Each comparison reads memory that the call owns, since what is equal so far says where that is, or
+that lies between two such objects.
 """
 
 import ctypes
+import itertools
 import struct
 import sys
-
-import numpy as np
+from collections.abc import Iterable, Sequence
 
 from mjx_warp_ffi.third_party.warp import xla_ffi
 from mjx_warp_ffi.third_party.warp.xla_ffi import BUFFER, DATA, WORD
 
-# Two heap objects less than this apart lie in the same or in neighbouring, mapped pages, so the
-# gap between them can be read; XLA keeps its buffers in a vector with a stride below 100 bytes.
-_MAX_STRIDE = 256
+# Two objects less than this apart lie in the same or in neighbouring pages, so that the gap between
+# them can be read. XLA keeps its buffers in a vector, less than 100 bytes apart.
+_MAX_DISTANCE = 256
 _SPAN = struct.Struct("=2Q")
 
 
@@ -66,7 +67,8 @@ class Buffers:
   """A list of buffers as it was once.
 
   It is recognised by its pointers to buffers, then by the buffers, then by the dimensions that
-  they point to.
+  they point to. XLA keeps short dimensions in front of their buffer, in one object with it; so
+  where the objects lie at equal distances, these are compared together with the buffers.
 
   Attributes:
     pointers: the packed data pointers of the list that was recognised last.
@@ -76,17 +78,19 @@ class Buffers:
     """Reads a list."""
     self._list = items, count
     self._table = _Memory(items, WORD * count)
-    address, size, self._step = _stride_of(self._table.was)
-    start, size, self._first = address - DATA, size + BUFFER - WORD, DATA
+    addresses = struct.unpack(f"={count}Q", self._table.was)
     regions = xla_ffi.dims_regions(items, count)
-    if self._step and regions:
-      grown, grown_size = _joined(start, size, regions)
-      if grown_size:
-        self._first += start - grown
-        start, size, regions = grown, grown_size, []
+    first, step, blocks = DATA, BUFFER, [(address, BUFFER) for address in addresses]
+    if (distance := _distance(addresses)) is not None:
+      step = distance
+      start = _start(addresses[0], step - BUFFER, regions)
+      end = addresses[-1] + BUFFER
+      first, blocks = addresses[0] + DATA - start, [(start, end - start)]
+      regions = [(at, size) for at, size in regions if not start <= at <= end - size]
+    self._blocks = [_Memory(*block) for block in blocks]
     self._dims = [_Memory(*region) for region in regions]
-    places = [(start, size)] if self._step else [(at, BUFFER) for at in _words(self._table.was)]
-    self._parts = [_Memory(*place) for place in places]
+    first, step = first // WORD, step // WORD
+    self._column = slice(first, first + step * max(count - 1, 0) + 1, step)
     self._buffers = self._read()
     self.pointers, self._masked = self._mask(self._buffers)
 
@@ -94,8 +98,6 @@ class Buffers:
     """Returns whether a list has the dtypes and shapes of this one; updates `pointers`."""
     if (items, count) != self._list or not self._table.is_as_it_was():
       return False
-    if not count:
-      return True
     buffers = self._read()
     if buffers != self._buffers:
       pointers, masked = self._mask(buffers)
@@ -105,38 +107,29 @@ class Buffers:
     return not self._dims or all(memory.is_as_it_was() for memory in self._dims)
 
   def _read(self) -> bytes:
-    if self._step:
-      return self._parts[0].read()
-    return b"".join(part.read() for part in self._parts)
+    if len(self._blocks) == 1:
+      return self._blocks[0].read()
+    return b"".join(block.read() for block in self._blocks)
 
   def _mask(self, buffers: bytes) -> tuple[bytes, bytearray]:
     """Returns the data pointers, and the buffers with these zeroed."""
     masked = bytearray(buffers)
-    words = memoryview(masked).cast("Q")
-    column = words[self._first // WORD :: self._step or BUFFER // WORD]
+    column = memoryview(masked).cast("Q")[self._column]
     pointers = column.tobytes()
     column[:] = memoryview(bytes(len(pointers))).cast("Q")
     return pointers, masked
 
 
-def _joined(start: int, size: int, regions: list[tuple[int, int]]) -> tuple[int, int]:
-  """Returns a block that spans a block of buffers and their dimensions; its size 0 if far apart."""
-  first = min(start, *(address for address, _ in regions))
-  end = max(start + size, *(address + length for address, length in regions))
-  if start - first > _MAX_STRIDE or end - first - size > 2 * _MAX_STRIDE:
-    return 0, 0
-  return first, end - first
+def _distance(addresses: Sequence[int]) -> int | None:
+  """Returns the distance of buffers that lie at equal ones, close together."""
+  distances = {b - a for a, b in itertools.pairwise(addresses)}
+  if len(distances) != 1:
+    return None
+  (distance,) = distances
+  return distance if BUFFER <= distance <= _MAX_DISTANCE and not distance % WORD else None
 
 
-def _words(table: bytes) -> tuple[int, ...]:
-  return struct.unpack(f"={len(table) // WORD}Q", table)
-
-
-def _stride_of(table: bytes) -> tuple[int, int, int]:
-  """Returns (address, size, step) of a block that spans all data pointers, or step 0."""
-  addresses = np.frombuffer(table, np.int64)
-  steps = np.diff(addresses)
-  step = int(steps[0]) if len(steps) else BUFFER
-  if len(addresses) and BUFFER <= step <= _MAX_STRIDE and not step % WORD and (steps == step).all():
-    return int(addresses[0]) + DATA, step * len(steps) + WORD, step // WORD
-  return 0, 0, 0
+def _start(buffer: int, room: int, regions: Iterable[tuple[int, int]]) -> int:
+  """Returns where the object of a buffer begins, as far as its dimensions are in front of it."""
+  inside = (at for at, size in regions if buffer - room <= at <= buffer - size)
+  return min(inside, default=buffer)

@@ -25,7 +25,7 @@ from ffi_helpers import (
   turn,
 )
 from mjx_warp_ffi.third_party import warp as ffi
-from mjx_warp_ffi.third_party.warp import folding, runtime, target
+from mjx_warp_ffi.third_party.warp import folding, kernel_launch, runtime, target
 
 
 @pytest.fixture(params=DEVICES)
@@ -233,15 +233,34 @@ def test_xla_captures_a_lone_launch_in_a_scan():
 
 
 def test_only_a_plain_launch_is_taken_apart():
-  """Warp makes another kind on CUDA for kernels with a fixed order of sums."""
+  """Warp makes another kind on CUDA for kernels whose sums have a fixed order."""
 
   class InOrder(wp.Launch):
     pass
 
   x = wp.zeros(3, dtype=float, device="cpu")
   launch = wp.launch(scale, dim=3, inputs=[x, 1.0], outputs=[x], device="cpu", record_cmd=True)
-  assert not runtime.is_plain(launch)
-  launch.params_addr = object()
   assert runtime.is_plain(launch)
   launch.__class__ = InOrder
   assert not runtime.is_plain(launch)
+
+
+def test_what_is_not_a_plain_launch_follows_the_buffers(monkeypatch, rng):
+  launched = []
+  launch_arrays = kernel_launch.KernelLauncher._launch_arrays
+
+  def noted(self, stream):
+    launched.append(self._plan.kind.split()[0])
+    launch_arrays(self, stream)
+
+  monkeypatch.setattr(runtime, "is_plain", lambda launch: False)
+  monkeypatch.setattr(kernel_launch.KernelLauncher, "_launch_arrays", noted)
+  kernel = ffi.jax_kernel(scale, enable_backward=True, has_side_effect=True)
+  x = rng.normal(size=(3, 4, 7)).astype(np.float32)
+  run = jax.jit(jax.vmap(jax.vmap(lambda x: kernel(kernel(x, 3.0)[0] + 1, 2.0)[0])))
+  np.testing.assert_allclose(run(x), 6 * x + 2, rtol=1e-6)
+  gradient = jax.jit(jax.grad(lambda x: jnp.sum(kernel(x * x, 0.5)[0])))
+  for n in (5, 6):
+    y = rng.normal(size=n).astype(np.float32)
+    np.testing.assert_allclose(gradient(y), y, rtol=1e-6)
+  assert launched == ["forward"] * 2 + ["forward", "adjoint"] * 2

@@ -77,10 +77,14 @@ class KernelLauncher:
     fold = plan.foldable and bound.folds and all(s[0] == dims[0] for s in bound.entry_shapes)
     self._entries = 1 if fold else bound.entries
     dims = (bound.entries * dims[0], *dims[1:]) if fold else tuple(dims)
-    arrays = self._entry_arrays()
-    values = dict(zip((arg.name for arg in bound.args), arrays, strict=True)) | dict(statics)
+    self._arrays = self._entry_arrays()
+    names = (arg.name for arg in bound.args)
+    values = dict(zip(names, self._arrays, strict=True)) | dict(statics)
+    self._launch_anew = functools.partial(_launch, plan, device, dims=dims, values=values)
     with guard.building(device):
-      self._launch = _record(plan, device, dims=dims, values=values)
+      self._launch = self._launch_anew(record=True)
+    # Others, as of sums in a fixed order, hold on to the arrays that they were recorded with.
+    self._moves = self._launch is None or runtime.is_plain(self._launch)
     self._slots = self._parameters(values)
     self._zeroed = [i for i, arg in enumerate(bound.args) if arg.name in plan.zeroed]
     self._sizes = [binding.byte_size(b) for b in bound.buffers]
@@ -100,21 +104,25 @@ class KernelLauncher:
         runtime.fill_zero(self._device, self._addresses[i], size=self._sizes[i], stream=stream)
     if self._launch is None:  # an empty launch
       return
-    if self._device.is_cuda and not runtime.is_plain(self._launch):
-      with guard.body(self._device, stream, waits=False):
-        self._launch_entries(None)  # on the current stream
+    if not self._moves:
+      self._launch_arrays(stream)
       return
+    handle: Any = runtime.Handle(stream) if stream else None
     with guard.launching("cpu" if self._device.is_cpu else "CUDA"):
-      self._launch_entries(runtime.Handle(stream) if stream else None)
+      if self._entries == 1:
+        self._launch.launch(handle)
+        return
+      for entry in range(self._entries):
+        self._point(entry)
+        self._launch.launch(handle)
 
-  def _launch_entries(self, stream: Any) -> None:
-    assert self._launch is not None
-    if self._entries == 1:
-      self._launch.launch(stream)
-      return
-    for entry in range(self._entries):
-      self._point(entry)
-      self._launch.launch(stream)
+  def _launch_arrays(self, stream: int) -> None:
+    """Launches without what was recorded."""
+    with guard.body(self._device, stream, waits=False):
+      for entry in range(self._entries):
+        for i, array in enumerate(self._arrays):
+          runtime.move_array(array, self._addresses[i] + self._bound.offset(i, entry=entry))
+        self._launch_anew(record=False)
 
   @property
   def module(self) -> Any:
@@ -123,7 +131,7 @@ class KernelLauncher:
 
   def _routine(self) -> shortcut.Routine | None:
     """Returns what `__call__` does without Python, None if that is not one launch."""
-    if self._launch is None or self._entries != 1 or not runtime.is_plain(self._launch):
+    if self._launch is None or self._entries != 1 or not self._moves:
       return None
     place = self._bound.places
     patches = [
@@ -169,10 +177,10 @@ class KernelLauncher:
     return [(parameter, index[name]) for parameter, name in pairs if name in index]
 
 
-def _record(
-  plan: Plan, device: wp.Device, *, dims: tuple[int, ...], values: Mapping[str, Any]
+def _launch(
+  plan: Plan, device: wp.Device, *, dims: tuple[int, ...], values: Mapping[str, Any], record: bool
 ) -> wp.Launch | None:
-  """Returns the recorded launch, None if it has no threads."""
+  """Launches on the current stream, or returns the recorded launch, None if it has no threads."""
   options: dict[str, Any] = {}
   if plan.adjoint is not None:
     options["adjoint"] = True
@@ -186,11 +194,11 @@ def _record(
     inputs=[values[arg.label] for arg in plan.kernel.adj.args],
     device=device,
     block_dim=plan.block_dim,
-    record_cmd=True,
+    record_cmd=record,
     record_tape=False,
     **options,
   )
-  if launch is None and int(np.prod(dims)):
+  if record and launch is None and int(np.prod(dims)):
     raise RuntimeError(f"kernel {plan.kernel.key} could not be built for {device}")
   return launch
 

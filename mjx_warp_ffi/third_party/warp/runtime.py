@@ -250,8 +250,8 @@ def launch_cuda(executable: ctypes.c_void_p, stream: int) -> None:
 
 
 def is_plain(launch: wp.Launch) -> bool:
-  """Returns whether a recorded launch on CUDA is one kernel; that with a fixed order is not."""
-  return type(launch) is wp.Launch and launch.params_addr is not None
+  """Returns whether a recorded launch is one kernel; that of sums in a fixed order is not."""
+  return type(launch) is wp.Launch and (launch.device.is_cpu or launch.params_addr is not None)
 
 
 def launch_parameters(launch: wp.Launch) -> dict[str, Any]:

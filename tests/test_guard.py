@@ -290,6 +290,13 @@ def test_a_stream_of_xla_leaves_warps_table_before_the_next_body_has_its_turn(mo
   del error
 
 
+def test_an_error_that_is_its_own_cause_leaves_a_body():
+  with pytest.raises(KeyError), guard.body(wp.get_device("cpu"), 0, alone=True):
+    error = KeyError()
+    raise error from error
+  assert not guard._bodies.writing
+
+
 @pytest.mark.gpu
 def test_threads_run_bodies_and_kernels_while_others_capture():
   device = local_device("cuda")

@@ -294,7 +294,9 @@ def recording(device: wp.Device, stream: wp.Stream | None) -> Iterator[None]:
 
 def _forget_locals(error: BaseException | None) -> None:
   """Drops what ended frames hold, such as streams: nobody looks at them but through their text."""
-  while error is not None:
+  seen = set()  # an error may be its own cause
+  while error is not None and id(error) not in seen:
+    seen.add(id(error))
     traceback.clear_frames(error.__traceback__)
     error = error.__cause__ or error.__context__
 

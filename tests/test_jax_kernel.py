@@ -264,3 +264,26 @@ def test_what_is_not_a_plain_launch_follows_the_buffers(monkeypatch, rng):
     y = rng.normal(size=n).astype(np.float32)
     np.testing.assert_allclose(gradient(y), y, rtol=1e-6)
   assert launched == ["forward"] * 2 + ["forward", "adjoint"] * 2
+
+
+@wp.kernel(module="unique", module_options={"deterministic": wp.DeterministicMode.RUN_TO_RUN})
+def total(x: wp.array(dtype=float), sums: wp.array(dtype=float)):
+  i = wp.tid()
+  wp.atomic_add(sums, i % sums.shape[0], x[i])
+
+
+@pytest.mark.parametrize(
+  "platform", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu, id="cuda")]
+)
+def test_a_kernel_whose_sums_have_a_fixed_order_repeats_on_other_buffers(platform, rng):
+  kernel = ffi.jax_kernel(total, launch_dims=50_000, in_out_argnames=["sums"])
+  x = rng.normal(size=50_000).astype(np.float32)
+  run = jax.jit(lambda x, start: jnp.stack([kernel(x, start + i)[0] - i for i in range(3)]))
+  given = [jax.device_put(a, local_device(platform)) for a in (x, np.zeros(3, np.float32))]
+  first = run(*given)
+  expected = np.array([x[i::3].sum(dtype=np.float64) for i in range(3)])
+  np.testing.assert_allclose(first, np.tile(expected, (3, 1)), atol=0.05)
+  others = [jax.device_put(a, local_device(platform)) for a in (x.copy(), np.zeros(3, np.float32))]
+  for _ in range(5):
+    np.testing.assert_array_equal(run(*given), first)
+    np.testing.assert_array_equal(run(*others), first)

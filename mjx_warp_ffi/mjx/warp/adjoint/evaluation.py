@@ -68,6 +68,7 @@ class Evaluation:
     step, m, d, soft = self._step, self.newton.m, self._step.d, self.soft
     solves = step.needs.solves
     if not (solves or self._needs_forces or step.geometry or "sensordata" in step.cotangents):
+      mjw.kinematics(m, d)  # whose poses the sweep starts from
       return
     mjw.fwd_position(m, d, factorize=solves and not self.newton.rows)
     if self._needs_forces:

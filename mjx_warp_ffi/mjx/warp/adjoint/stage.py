@@ -44,6 +44,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import (
   solve,
   springs,
   supported,
+  sweep,
   tendons,
   transmissions,
   welds,
@@ -192,9 +193,10 @@ class StageAdjoint:
       mocap_pos=x["mocap_pos"],
       mocap_quat=x["mocap_quat"],
     )
-    self.sweep = nodes.Sweep(
+    self.sweep = sweep.Sweep(
       self.mjm,
       tape,
+      d=self.d,
       frames=frames,
       state=self.state,
       fields=self.fields,

@@ -47,6 +47,14 @@ def alias(array: wp.array) -> wp.array:
   return twin
 
 
+@wp.func
+def world_and_item(i: int, j: int, world_fastest: bool):
+  """The world and the other number of a thread of a launch over `Tape.dim`."""
+  world = wp.where(world_fastest, j, i)
+  item = wp.where(world_fastest, i, j)
+  return world, item
+
+
 @dataclasses.dataclass
 class _Launch:
   kernel: wp.Kernel
@@ -98,6 +106,10 @@ class Tape:
     self._steps: list[_Launch | tuple[Callable[[], None] | None, Callable[[], None] | None]] = []
     self.flat: wp.array | None = None
     self.muted = False  # whether powers recorded now are left out, because they are zero
+
+  def dim(self, count: int) -> tuple[int, int]:
+    """The dimensions of a launch over worlds and as many others, the fastest in memory last."""
+    return (count, self.nworld) if self.world_fastest else (self.nworld, count)
 
   def array(self, *shape: int, dtype: Any = float, gradient: bool = True) -> wp.array:
     """A zero array of shape (nworld, *shape)."""
@@ -167,17 +179,20 @@ class Tape:
     adjoint = self._adjoint_of(inputs)
     self._steps.append(_Launch(kernel, dim, inputs, [place], adjoint, [seed], False))
 
-  def output(self, kernel: wp.Kernel, *, inputs: Sequence, outputs: Sequence) -> None:
+  def output(
+    self, kernel: wp.Kernel, *, inputs: Sequence, outputs: Sequence, dim: Any = None
+  ) -> None:
     """Records the adjoint alone of a kernel that writes outputs.
 
     Args:
       kernel: writes one row of every output a world.
       inputs: its inputs.
       outputs: pairs of an array that has the shape of the output, and its cotangent or None.
+      dim: of the launch; the shape of the first output by default.
     """
     arrays, seeds = [x for x, _ in outputs], [x for _, x in outputs]
-    step = _Launch(kernel, arrays[0].shape, inputs, arrays, self._adjoint_of(inputs), seeds, False)
-    self._steps.append(step)
+    dim, adjoint = dim or arrays[0].shape, self._adjoint_of(inputs)
+    self._steps.append(_Launch(kernel, dim, inputs, arrays, adjoint, seeds, False))
 
   def field(self, struct: Any, name: str) -> Any:
     """What a struct made here holds, or will hold after `finish()`."""

@@ -18,10 +18,16 @@ HINGE = int(mujoco.mjtJoint.mjJNT_HINGE)
 
 @dataclasses.dataclass(frozen=True)
 class Topology:
-  """The nodes of a model as numpy arrays, and the nodes of each depth."""
+  """The nodes of a model as numpy arrays.
+
+  Attributes:
+    arrays: what each node is, and the node of each body.
+    paths: where each node stands in the tree.
+    count: the number of nodes.
+  """
 
   arrays: dict[str, np.ndarray]
-  levels: list[np.ndarray]
+  paths: dict[str, np.ndarray]
   count: int
 
 
@@ -40,9 +46,6 @@ def topology(m: mujoco.MjModel) -> Topology:
     np.where(has, x[jnt], NONE) if m.njnt else np.full(len(nodes), NONE)
     for x in (m.jnt_type, m.jnt_qposadr, m.jnt_dofadr)
   )
-  depth = np.zeros(len(nodes), dtype=int)
-  for n in range(1, len(nodes)):
-    depth[n] = depth[parent[n]] + 1
   arrays = dict(
     parent=parent,
     placed=np.where(first & (kind != FREE), body, NONE),
@@ -54,8 +57,22 @@ def topology(m: mujoco.MjModel) -> Topology:
     of_body=of_body,
     free_root=_free_roots(m, of_body),
   )
-  levels = [np.flatnonzero(depth == i) for i in range(1, depth.max() + 1)]
-  return Topology(arrays, levels, len(nodes))
+  return Topology(arrays, _paths(m, body, parent), len(nodes))
+
+
+def _paths(m: mujoco.MjModel, body: np.ndarray, parent: np.ndarray) -> dict[str, np.ndarray]:
+  """The body of each node, its parent, the body's first node, and the nodes from root to leaf.
+
+  Nodes are numbered depth first, as bodies are: those of a subtree are `range(node, end)`.
+  """
+  count = len(body)
+  root, end = np.arange(count), np.arange(count) + 1
+  for n in range(1, count):
+    root[n] = root[parent[n]] if parent[n] else n
+  for n in reversed(range(1, count)):
+    end[parent[n]] = max(end[parent[n]], end[n])
+  first = np.searchsorted(body, body)
+  return dict(body=body, above=m.body_parentid[body], first=first, root=root, end=end)
 
 
 def _free_roots(m: mujoco.MjModel, of_body: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ import warp as wp
 from ffi_helpers import (
   DEVICES,
   DTYPES,
+  MODES,
   add,
   doubled_kernel,
   grow_kernel,
@@ -267,23 +268,33 @@ def test_what_is_not_a_plain_launch_follows_the_buffers(monkeypatch, rng):
 
 
 @wp.kernel(module="unique", module_options={"deterministic": wp.DeterministicMode.RUN_TO_RUN})
-def total(x: wp.array(dtype=float), sums: wp.array(dtype=float)):
+def summed(x: wp.array(dtype=float), sums: wp.array(dtype=float)):
   i = wp.tid()
   wp.atomic_add(sums, i % sums.shape[0], x[i])
 
 
-@pytest.mark.parametrize(
-  "platform", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu, id="cuda")]
-)
-def test_a_kernel_whose_sums_have_a_fixed_order_repeats_on_other_buffers(platform, rng):
-  kernel = ffi.jax_kernel(total, launch_dims=50_000, in_out_argnames=["sums"])
+def summed_by(mode):
+  """The kernel by itself, without a mode, or launched by a body."""
+
+  def body(x: wp.array(dtype=float), sums: wp.array(dtype=float)):
+    wp.launch(summed, x.shape, inputs=[x], outputs=[sums])
+
+  if mode is None:
+    return ffi.jax_kernel(summed, launch_dims=50_000, in_out_argnames=["sums"])
+  return ffi.jax_callable(body, graph_mode=mode, in_out_argnames=["sums"])
+
+
+@pytest.mark.parametrize("mode", [None, *(m for m in MODES if m != ffi.GraphMode.JAX)])
+def test_a_kernel_whose_sums_have_a_fixed_order_repeats_on_other_buffers(mode, device, rng):
+  call = summed_by(mode)
   x = rng.normal(size=50_000).astype(np.float32)
-  run = jax.jit(lambda x, start: jnp.stack([kernel(x, start + i)[0] - i for i in range(3)]))
-  given = [jax.device_put(a, local_device(platform)) for a in (x, np.zeros(3, np.float32))]
+  run = jax.jit(lambda x, start: jnp.stack([call(x, start + i)[0] - i for i in range(6)]))
+  given, others = (
+    [jax.device_put(a, device) for a in (x.copy(), np.zeros(3, np.float32))] for _ in range(2)
+  )
   first = run(*given)
   expected = np.array([x[i::3].sum(dtype=np.float64) for i in range(3)])
-  np.testing.assert_allclose(first, np.tile(expected, (3, 1)), atol=0.05)
-  others = [jax.device_put(a, local_device(platform)) for a in (x.copy(), np.zeros(3, np.float32))]
+  np.testing.assert_allclose(first, np.tile(expected, (6, 1)), atol=0.05)
   for _ in range(5):
     np.testing.assert_array_equal(run(*given), first)
     np.testing.assert_array_equal(run(*others), first)

@@ -185,4 +185,6 @@ def test_the_first_step_and_gradient_launch_nothing_that_was_not_rehearsed(name,
   jax.block_until_ready(gradient(d.qvel))
   assert rehearsed == [False, False]
   assert "mujoco_warp._src.smooth" in launched
-  assert launched - known == {"mjx_warp_ffi.third_party.warp.copies"}
+  ours = "mjx_warp_ffi.third_party.warp"
+  # on CUDA the first program of a process also makes the handler that serves later calls
+  assert launched - known - {f"{ours}.native_code"} == {f"{ours}.copies"}

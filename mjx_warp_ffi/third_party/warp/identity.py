@@ -51,7 +51,9 @@ def describe(value: Any, depth: int = 0) -> str:
 
 def kernel_options(kernel: wp.Kernel) -> str:
   """Returns what tells kernels of one function apart."""
-  return f"kernel {kernel.module.name} {kernel.key} {kernel.sig} {sorted(kernel.options.items())}"
+  options = sorted(kernel.options.items())
+  order = kernel.module.options["deterministic"]
+  return f"kernel {kernel.module.name} {kernel.key} {kernel.sig} {options} {order!r}"
 
 
 def _describe_function(function: types.FunctionType, depth: int) -> str:

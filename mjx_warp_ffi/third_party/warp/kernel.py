@@ -7,7 +7,14 @@ from typing import Any
 import warp as wp
 
 from mjx_warp_ffi.third_party.warp import args as args_lib
-from mjx_warp_ffi.third_party.warp import dispatch, identity, kernel_launch, preload, target
+from mjx_warp_ffi.third_party.warp import (
+  dispatch,
+  identity,
+  kernel_launch,
+  preload,
+  runtime,
+  target,
+)
 from mjx_warp_ffi.third_party.warp.preload import ModulePreloadMode
 
 
@@ -53,9 +60,10 @@ class FfiKernel:
     # A graph that XLA captured does not keep the modules of its kernels loaded.
     self._modules: set[Any] = set()
     handler = dispatch.Dispatcher(self._build)
+    traits = target.NO_TRAITS if runtime.has_ordered_sums(kernel) else target.CAPTURABLE
     self._target = target.get_or_register(
       self.name,
-      lambda: target.Target(self.name, handler, traits=target.CAPTURABLE, shortcuts=True),
+      lambda: target.Target(self.name, handler, traits=traits, shortcuts=True),
     )
 
   @property

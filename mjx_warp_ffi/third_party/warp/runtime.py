@@ -254,6 +254,11 @@ def is_plain(launch: wp.Launch) -> bool:
   return type(launch) is wp.Launch and (launch.device.is_cpu or launch.params_addr is not None)
 
 
+def has_ordered_sums(kernel: wp.Kernel) -> bool:
+  """Returns whether CUDA launches sum in a fixed order, for which the host reads a count."""
+  return kernel.module.options["deterministic"] != wp.DeterministicMode.NOT_GUARANTEED
+
+
 def launch_parameters(launch: wp.Launch) -> dict[str, Any]:
   """Returns what CUDA needs to know of a recorded launch, as numbers, handles and addresses."""
   hooks, way = launch.hooks, "backward" if launch.adjoint else "forward"

@@ -9,12 +9,11 @@ pulls and turns the nodes of a subtree pulls and turns its first node, since the
 the subtree as one rigid body.
 """
 
-import functools
-
 import mujoco
 import mujoco_warp as mjw
 import warp as wp
 
+from mjx_warp_ffi.mjx.warp.adjoint import motions, path_sums
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import (
   Carried,
   Fields,
@@ -22,27 +21,12 @@ from mjx_warp_ffi.mjx.warp.adjoint.nodes import (
   Nodes,
   State,
   Tree,
-  joint_frame,
   placed,
-  twist,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import conj, imag, mul, pure, vec_at
+from mjx_warp_ffi.mjx.warp.adjoint.path_sums import Paths, sum_subtree
+from mjx_warp_ffi.mjx.warp.adjoint.spatial import mul, pure
 from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape, alias, world_and_item
-from mjx_warp_ffi.mjx.warp.adjoint.topology import FREE, topology
-
-
-@wp.struct
-class Paths:
-  """Where the nodes stand in the tree, and the points at which spatial vectors are added."""
-
-  body: wp.array[int]  # that the node is part of
-  above: wp.array[int]  # the parent of that body
-  first: wp.array[int]  # the first node of that body
-  root: wp.array[int]  # the first node on the path from the world
-  end: wp.array[int]  # of the nodes of the subtree
-  points: wp.array2d[wp.vec3]  # origins of nodes, as constants
-  turns: wp.array2d[wp.quat]  # orientations of nodes, as constants
-  world_fastest: bool  # see `Tape`
+from mjx_warp_ffi.mjx.warp.adjoint.topology import topology
 
 
 @wp.kernel(enable_backward=False)
@@ -91,191 +75,21 @@ def _placement(
 
 
 @wp.kernel(enable_backward=False)
-def _subtree_wrenches(
+def _pull_subtrees(
   paths: Paths,
-  cot_xpos: wp.array2d[wp.vec3],
-  cot_xquat: wp.array2d[wp.quat],
+  wrenches: wp.array3d[wp.spatial_vector],
   force: wp.array2d[wp.vec3],
   turn: wp.array2d[wp.quat],
 ):
-  """Cotangents of the nodes of a subtree as those of its first, a thread per world and node."""
+  """The cotangents of a node's pose from the wrenches on its subtree, a thread per node."""
   i, j = wp.tid()
   world, n = world_and_item(i, j, paths.world_fastest)
   n += 1
-  x = paths.points[world, n]
-  total = wp.vec3(0.0)
-  torque = wp.vec3(0.0)
-  for k in range(n, paths.end[n]):
-    pull = cot_xpos[world, k]
-    total += pull
-    torque += wp.cross(paths.points[world, k] - x, pull)
-    # a rotation by r turns q by (0, r / 2) q
-    torque += 0.5 * imag(mul(cot_xquat[world, k], conj(paths.turns[world, k])))
-  force[world, n] = total
+  total = sum_subtree(paths, wrenches, 0, world, n)
+  r = paths.points[world, n] - paths.points[world, paths.root[n]]
+  torque = wp.spatial_top(total) - wp.cross(r, wp.spatial_bottom(total))
+  force[world, n] = wp.spatial_bottom(total)
   turn[world, n] = mul(pure(2.0 * torque), paths.turns[world, n])
-
-
-@wp.func
-def _moved(t: wp.spatial_vector, r: wp.vec3) -> wp.spatial_vector:
-  """A velocity field at the point r from the one where it is given."""
-  return wp.spatial_vector(wp.spatial_top(t), wp.spatial_bottom(t) + wp.cross(wp.spatial_top(t), r))
-
-
-@wp.func
-def _crossed(a: wp.spatial_vector, b: wp.spatial_vector) -> wp.spatial_vector:
-  """The rate of the spatial velocity b, which a moves."""
-  u = wp.spatial_top(a)
-  v = wp.spatial_top(b)
-  return wp.spatial_vector(
-    wp.cross(u, v), wp.cross(u, wp.spatial_bottom(b)) + wp.cross(wp.spatial_bottom(a), v)
-  )
-
-
-@wp.kernel(module="unique")
-def _joint_velocities(
-  tree: Tree,
-  paths: Paths,
-  frames: Frames,
-  state: State,
-  coords: wp.array3d[float],
-  nodes: Nodes,
-  joint: wp.array3d[wp.spatial_vector],
-):
-  """What each joint adds to the velocity, row 0, and to the fields, a thread per row and node."""
-  row, i, j = wp.tid()
-  world, n = world_and_item(i, j, paths.world_fastest)
-  n = n + 1
-  q = nodes.xquat[world, n]
-  axis, arm = joint_frame(tree, frames, world, n, q)
-  kind = tree.kind[n]
-  d = tree.dofadr[n]
-  t = wp.spatial_vector()
-  if row == 0:
-    t = twist(kind, axis, q, state.qvel, world, d)
-  else:
-    t = twist(kind, axis, q, coords[row - 1], world, d)
-  joint[row, world, n] = _moved(t, arm + paths.points[world, paths.root[n]] - nodes.xpos[world, n])
-
-
-@functools.cache
-def _acceleration_kernel(fields: Fields, *, polar: bool) -> wp.Kernel:
-  @wp.kernel(module="unique")
-  def joint_accelerations(
-    tree: Tree,
-    paths: Paths,
-    frames: Frames,
-    state: State,
-    coords: wp.array3d[float],
-    nodes: Nodes,
-    joint: wp.array3d[wp.spatial_vector],
-    whole: wp.array3d[wp.spatial_vector],
-    out: wp.array3d[wp.spatial_vector],
-  ):
-    """What each joint adds to the acceleration, and to its derivative, a thread per node."""
-    i, j = wp.tid()
-    world, n = world_and_item(i, j, paths.world_fastest)
-    n = n + 1
-    k = tree.parent[n]
-    kind = tree.kind[n]
-    d = tree.dofadr[n]
-    q = nodes.xquat[world, n]
-    axis, arm = joint_frame(tree, frames, world, n, q)
-    r = arm + paths.points[world, paths.root[n]] - nodes.xpos[world, n]
-    tv = joint[0, world, n]
-    fv = whole[0, world, k]
-    a = _moved(twist(kind, axis, q, state.qacc, world, d), r) + _crossed(fv, tv)
-    if kind == FREE:  # the axes of its rotations move with its translation
-      lin = vec_at(state.qvel, world, d)
-      a = a + wp.spatial_vector(wp.vec3(0.0), wp.cross(lin, wp.spatial_top(tv)))
-    out[0, world, n] = a
-    if wp.static(polar):
-      tu = joint[wp.static(1 + fields.a), world, n] - joint[wp.static(1 + fields.z), world, n]
-      fu = whole[wp.static(1 + fields.a), world, k] - whole[wp.static(1 + fields.z), world, k]
-      p = _crossed(fv, tu) + _crossed(fu, tv)
-      if kind == FREE:
-        along = vec_at(coords[wp.static(fields.a)], world, d)
-        along = along - vec_at(coords[wp.static(fields.z)], world, d)
-        turn = wp.cross(along, wp.spatial_top(tv)) + wp.cross(
-          vec_at(state.qvel, world, d), wp.spatial_top(tu)
-        )
-        p = p + wp.spatial_vector(wp.vec3(0.0), turn)
-      out[1, world, n] = p
-
-  return joint_accelerations
-
-
-@functools.cache
-def _motion_kernel(fields: Fields, *, polar: bool) -> wp.Kernel:
-  rows = 1 + fields.count
-
-  @wp.kernel(module="unique")
-  def node_motions(
-    paths: Paths,
-    whole: wp.array3d[wp.spatial_vector],
-    rates: wp.array3d[wp.spatial_vector],
-    out: Nodes,
-  ):
-    """Velocities, fields and accelerations at the nodes' origins, a thread per row and node."""
-    row, i, j = wp.tid()
-    world, n = world_and_item(i, j, paths.world_fastest)
-    n = n + 1
-    r = out.xpos[world, n] - paths.points[world, paths.root[n]]
-    if row < wp.static(rows):
-      f = _moved(whole[row, world, n], r)
-      if row == 0:
-        out.vel[world, n] = f
-      else:
-        out.fields[row - 1, world, n] = f
-    else:
-      v = _moved(whole[0, world, n], r)
-      om = wp.spatial_top(v)
-      a = _moved(rates[row - wp.static(rows), world, n], r)
-      if row == wp.static(rows):
-        lin = wp.spatial_bottom(a) + wp.cross(om, wp.spatial_bottom(v))
-        out.acc[world, n] = wp.spatial_vector(wp.spatial_top(a), lin)
-      elif wp.static(polar):
-        u = whole[wp.static(1 + fields.a), world, n] - whole[wp.static(1 + fields.z), world, n]
-        u = _moved(u, r)
-        lin = wp.spatial_bottom(a) + wp.cross(wp.spatial_top(u), wp.spatial_bottom(v))
-        lin = lin + wp.cross(om, wp.spatial_bottom(u))
-        out.polar[world, n] = wp.spatial_vector(wp.spatial_top(a), lin)
-
-  return node_motions
-
-
-@wp.kernel(enable_backward=False)
-def _sum_paths(
-  tree: Tree,
-  paths: Paths,
-  terms: wp.array3d[wp.spatial_vector],
-  sums: wp.array3d[wp.spatial_vector],
-):
-  """The sum of the terms of a node and of those above it, a thread per row and node."""
-  row, i, j = wp.tid()
-  world, n = world_and_item(i, j, paths.world_fastest)
-  n += 1
-  total = terms[row, world, n]
-  k = tree.parent[n]
-  while k > 0:
-    total += terms[row, world, k]
-    k = tree.parent[k]
-  sums[row, world, n] = total
-
-
-@wp.kernel(enable_backward=False)
-def _sum_subtrees(
-  paths: Paths,
-  cotangents: wp.array3d[wp.spatial_vector],
-  gradients: wp.array3d[wp.spatial_vector],
-):
-  """The adjoint of `_sum_paths`: adds the sum over a node's subtree."""
-  row, i, j = wp.tid()
-  world, n = world_and_item(i, j, paths.world_fastest)
-  n += 1
-  total = gradients[row, world, n]
-  for k in range(n, paths.end[n]):
-    total += cotangents[row, world, k]
-  gradients[row, world, n] = total
 
 
 class Sweep:
@@ -341,44 +155,78 @@ class Sweep:
 
   def _record_poses(self, tape: Tape, d: mjw.Data, *, frames: Frames, state: State) -> None:
     """The poses come from the workspace; backwards, each is a function of its parent's."""
-    tree, paths, arrays = self.tree, self._paths, self.arrays
-    names, dim = ("xpos", "xquat"), tape.dim(self.topology.count - 1)
-    found = [alias(arrays[name]) for name in names]
-    cotangents = [tape.array(self.topology.count, dtype=x.dtype, gradient=False) for x in found]
+    tree, paths, count = self.tree, self._paths, self.topology.count
+    dim = tape.dim(count - 1)
+    self._wrenches = tape.stack(1, count, dtype=wp.spatial_vector, gradient=False)
+    found = [alias(self.arrays[name]) for name in ("xpos", "xquat")]
+    cotangents = [tape.array(count, dtype=x.dtype, gradient=False) for x in found]
 
     def poses() -> None:
       wp.launch(_poses, dim, inputs=[tree, paths, frames, state, d.xpos, d.xquat])
 
-    def wrenches() -> None:
-      given = [arrays[name].grad for name in names]
-      wp.launch(_subtree_wrenches, dim, inputs=[paths, *given], outputs=cotangents)
+    def pull() -> None:
+      wp.launch(_pull_subtrees, dim, inputs=[paths, self._wrenches], outputs=cotangents)
 
     outputs = list(zip(found, cotangents, strict=True))
     tape.output(_placement, inputs=[tree, paths, frames, state], outputs=outputs, dim=dim)
-    tape.call(forward=poses, backward=wrenches)
+    tape.call(forward=poses, backward=pull)
 
   def _record_motions(self, tape: Tape, frames: Frames, *, state: State, polar: bool) -> None:
     count, rows, rates = self.topology.count, 1 + self.fields.count, 2 if polar else 1
-    joint, whole = (tape.stack(rows, count, dtype=wp.spatial_vector) for _ in range(2))
-    joint_rates, whole_rates = (tape.stack(rates, count, dtype=wp.spatial_vector) for _ in range(2))
+    joint, whole, joint_rates, whole_rates = (
+      tape.stack(n, count, dtype=wp.spatial_vector) for n in (rows, rows, rates, rates)
+    )
     dim = tape.dim(count - 1)
     inputs = [self.tree, self._paths, frames, state, self.coords, self.nodes]
-    tape.launch(_joint_velocities, (rows, *dim), inputs=inputs, outputs=[joint])
+    self._record_velocities(tape, joint, inputs=inputs)
     self._record_sum(tape, joint, whole)
-    kernel = _acceleration_kernel(self.fields, polar=polar)
+    kernel = motions.acceleration_kernel(self.fields, polar=polar)
     tape.launch(kernel, dim, inputs=[*inputs, joint, whole], outputs=[joint_rates])
     self._record_sum(tape, joint_rates, whole_rates)
-    kernel = _motion_kernel(self.fields, polar=polar)
-    inputs = [self._paths, whole, whole_rates, self.nodes]
-    tape.launch(kernel, (rows + rates, *dim), inputs=inputs, outputs=[])
+    kernel = motions.motion_kernel(self.fields, polar=polar)
+    adjoint = motions.motion_adjoint_kernel(self.fields, polar=polar)
+    read = [self._paths, whole, whole_rates, self.nodes]
+
+    def forward() -> None:
+      wp.launch(kernel, (rows + rates, *dim), inputs=read)
+
+    def backward() -> None:
+      given = Nodes()
+      for name, array in self.arrays.items():
+        setattr(given, name, array.grad)
+      wp.launch(adjoint, dim, inputs=[*read, given], outputs=[whole.grad, whole_rates.grad])
+
+    tape.call(forward=forward, backward=backward)
+
+  def _record_velocities(self, tape: Tape, joint: wp.array, *, inputs: list) -> None:
+    _tree, _paths, frames, state, coords, _nodes = inputs
+    dim = tape.dim(self.topology.count - 1)
+
+    def forward() -> None:
+      wp.launch(motions.joint_velocities, (joint.shape[0], *dim), inputs=inputs, outputs=[joint])
+
+    def backward() -> None:
+      gradients = motions.Gradients()
+      gradients.qvel = tape.field(state, "qvel").grad
+      gradients.coords = coords.grad
+      gradients.jnt_axis = tape.field(frames, "jnt_axis").grad
+      gradients.jnt_pos = tape.field(frames, "jnt_pos").grad
+      cotangents = [joint.grad, self.arrays["xpos"].grad, self.arrays["xquat"].grad]
+      outputs = [gradients, self._wrenches[0]]
+      wp.launch(
+        motions.joint_velocities_adjoint, dim, inputs=[*inputs, *cotangents], outputs=outputs
+      )
+
+    tape.call(forward=forward, backward=backward)
 
   def _record_sum(self, tape: Tape, terms: wp.array, sums: wp.array) -> None:
     dim = (terms.shape[0], *tape.dim(self.topology.count - 1))
 
     def forward() -> None:
-      wp.launch(_sum_paths, dim, inputs=[self.tree, self._paths, terms], outputs=[sums])
+      wp.launch(path_sums.sum_paths, dim, inputs=[self._paths, terms], outputs=[sums])
 
     def backward() -> None:
-      wp.launch(_sum_subtrees, dim, inputs=[self._paths, sums.grad], outputs=[terms.grad])
+      inputs = [self._paths, sums.grad]
+      wp.launch(path_sums.sum_paths_adjoint, dim, inputs=inputs, outputs=[terms.grad])
 
     tape.call(forward=forward, backward=backward)

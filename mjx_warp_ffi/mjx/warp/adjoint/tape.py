@@ -119,12 +119,14 @@ class Tape:
       out = wp.zeros((self.nworld, *shape), dtype=dtype, device=self.device)
     return self.track(out) if gradient else out
 
-  def stack(self, count: int, length: int, *, dtype: Any) -> wp.array:
-    """A zero array of shape (count, nworld, length) with a gradient."""
+  def stack(self, count: int, length: int, *, dtype: Any, gradient: bool = True) -> wp.array:
+    """A zero array of shape (count, nworld, length)."""
     if self.world_fastest:
       out = wp.zeros((count, length, self.nworld), dtype=dtype, device=self.device)
-      return self.track(out.transpose((0, 2, 1)))
-    return self.track(wp.zeros((count, self.nworld, length), dtype=dtype, device=self.device))
+      out = out.transpose((0, 2, 1))
+    else:
+      out = wp.zeros((count, self.nworld, length), dtype=dtype, device=self.device)
+    return self.track(out) if gradient else out
 
   def track(self, array: wp.array) -> wp.array:
     """Gives an array made here a gradient."""

@@ -61,9 +61,9 @@ def topology(m: mujoco.MjModel) -> Topology:
 
 
 def _paths(m: mujoco.MjModel, body: np.ndarray, parent: np.ndarray) -> dict[str, np.ndarray]:
-  """The body of each node, its parent, the body's first node, and the nodes from root to leaf.
+  """What `path_sums.Paths` says of the nodes.
 
-  Nodes are numbered depth first, as bodies are: those of a subtree are `range(node, end)`.
+  They are numbered depth first, as bodies are: those of a subtree are `range(node, end)`.
   """
   count = len(body)
   root, end = np.arange(count), np.arange(count) + 1
@@ -71,8 +71,19 @@ def _paths(m: mujoco.MjModel, body: np.ndarray, parent: np.ndarray) -> dict[str,
     root[n] = root[parent[n]] if parent[n] else n
   for n in reversed(range(1, count)):
     end[parent[n]] = max(end[parent[n]], end[n])
-  first = np.searchsorted(body, body)
-  return dict(body=body, above=m.body_parentid[body], first=first, root=root, end=end)
+  above = [[]]  # each node and those above it, but for the world
+  for n in range(1, count):
+    above.append([n, *above[parent[n]]])
+  start = np.cumsum([0, *map(len, above)])
+  return dict(
+    body=body,
+    above=m.body_parentid[body],
+    first=np.searchsorted(body, body),
+    root=root,
+    end=end,
+    start=start,
+    chain=np.array(sum(above, []) or [0]),
+  )
 
 
 def _free_roots(m: mujoco.MjModel, of_body: np.ndarray) -> np.ndarray:

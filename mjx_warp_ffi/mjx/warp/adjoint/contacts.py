@@ -15,7 +15,7 @@ from mjx_warp_ffi.mjx.warp.adjoint import materials, rescale
 from mjx_warp_ffi.mjx.warp.adjoint.contact_pool import Contacts, arms_of, bodies_of, relative
 from mjx_warp_ffi.mjx.warp.adjoint.law import QUADRATIC, TOUCH, Rows, row_law, soft_law, stiffness
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import Nodes, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.outputs import geom_pose
+from mjx_warp_ffi.mjx.warp.adjoint.outputs import geom_pose, geom_pose_adjoint
 
 CONE = int(ConstraintState.CONE)
 CONSTRAINT = int(ContactType.CONSTRAINT)
@@ -205,10 +205,7 @@ class Recorded:
     """Records where the contacts are."""
     tape, m, d, geometry = step.tape, step.m, step.d, step.geometry
     xpos, xmat = tape.twin(d.geom_xpos), tape.twin(d.geom_xmat)
-    inputs = [step.sweep.tree, step.sweep.nodes, step.geoms]
-    # the collision ran at the poses that are there already
-    dim = (tape.nworld, m.ngeom)
-    tape.launch(geom_pose, dim, inputs=inputs, outputs=[xpos, xmat], forward=False)
+    self._record_poses(step, xpos, xmat)
     self.arrays = [tape.twin(x) for x in (geometry.dist, geometry.pos, geometry.frame)]
     dist, pos, frame = self.arrays
     size, soft = step.inputs.get("geom_size"), step.evaluation.soft
@@ -245,6 +242,21 @@ class Recorded:
       **self.sums,
       **step.leaves("body_invweight0", "opt.impratio"),
     )
+
+  def _record_poses(self, step, xpos: wp.array, xmat: wp.array) -> None:
+    """The collision ran at the poses that are there already."""
+    tape, nodes = step.tape, step.sweep.nodes
+    dim, inputs = tape.dim(step.m.ngeom), [step.sweep.tree, nodes, step.geoms]
+    if {"geom_pos", "geom_quat"} & {*step.wrt}:
+      tape.launch(geom_pose, dim, inputs=inputs, outputs=[xpos, xmat], forward=False)
+      return
+
+    def backward():
+      gradients = [tape.field(nodes, name).grad for name in ("xpos", "xquat")]
+      cotangents = [xpos.grad, xmat.grad]
+      wp.launch(geom_pose_adjoint, dim, inputs=[*inputs, *cotangents], outputs=gradients)
+
+    tape.call(backward=backward)
 
   def record_power(self, step, rows: Rows, *, virtual: wp.array | None = None) -> None:
     """Records the power on field 0, or on virtual velocities of the contacts."""

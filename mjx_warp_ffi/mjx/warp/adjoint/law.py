@@ -42,6 +42,7 @@ class Rows:
 
   flags: int
   discrete: bool
+  world_fastest: bool  # see `Tape`
   a: int  # where qacc stands in the fields
   timestep: wp.array[float]
   type: wp.array2d[int]
@@ -189,30 +190,6 @@ def quadratic_power(
 
 
 @wp.func
-def friction_power(
-  rows: Rows,
-  world: int,
-  r: int,
-  solref: wp.vec2,
-  solimp: vec5,
-  invweight: float,
-  loss: float,
-  jv: float,
-  ja: float,
-  jw: float,
-) -> float:
-  """The power of a row of friction loss."""
-  p = wp.float32(0.0)
-  if rows.state[world, r] == LINEARNEG:
-    p = loss * jw
-  elif rows.state[world, r] == LINEARPOS:
-    p = -loss * jw
-  else:
-    p = quadratic_power(rows, world, r, SLIP, solref, solimp, invweight, 0.0, jv, ja, jw)
-  return p
-
-
-@wp.func
 def polynomial(data: vec12, x: float):
   """The quartic of an equality and its slope."""
   y = data[0] + x * (data[1] + x * (data[2] + x * (data[3] + x * data[4])))
@@ -228,6 +205,7 @@ def make_rows(step) -> Rows:
     Rows,
     flags=int(step.m.opt.disableflags),
     discrete=step.discrete,
+    world_fastest=step.tape.world_fastest,
     a=step.fields.a,
     timestep=step.leaf("opt.timestep"),
     type=d.efc.type,

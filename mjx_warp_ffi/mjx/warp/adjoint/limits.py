@@ -14,17 +14,19 @@ from mjx_warp_ffi.mjx.warp.adjoint.law import (
   LIMIT_JOINT,
   LIMIT_TENDON,
   QUADRATIC,
+  TOUCH,
   JointRows,
   Rows,
   TendonRows,
+  quadratic_power,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import State
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
 from mjx_warp_ffi.mjx.warp.adjoint.rows import (
-  joint_limit_power,
+  joint_limit_law,
   limited_joint,
   limited_tendon,
-  tendon_limit_power,
+  tendon_limit_law,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.sensed import with_cotangent
 
@@ -77,7 +79,9 @@ def _joint_power(
       pos, jv, ja, _jw = limited_joint(rows, joints, state, coords, world, j)
       p = c[0] * pos + c[1] * jv
       if rows.state[world, r] == QUADRATIC:
-        p = p + joint_limit_power(rows, joints, world, r, j, pos, jv, ja, c[2])
+        solref, solimp, weight = joint_limit_law(joints, world, j)
+        force = quadratic_power(rows, world, r, TOUCH, solref, solimp, weight, pos, jv, ja, c[2])
+        p = p + force
   power[world, r] = p
 
 
@@ -99,7 +103,9 @@ def _tendon_power(
       pos, jv, ja, _jw = limited_tendon(rows, limits, rates, world, t)
       p = c[0] * pos + c[1] * jv
       if rows.state[world, r] == QUADRATIC:
-        p = p + tendon_limit_power(rows, limits, world, r, t, pos, jv, ja, c[2])
+        solref, solimp, weight = tendon_limit_law(limits, world, t)
+        force = quadratic_power(rows, world, r, TOUCH, solref, solimp, weight, pos, jv, ja, c[2])
+        p = p + force
   power[world, r] = p
 
 

@@ -85,6 +85,7 @@ class Tree:
   dofadr: wp.array[int]
   of_body: wp.array[int]  # the node of each body
   free_root: wp.array[int]  # of each body: the node of the free rigid body that it is part of; -1
+  world_fastest: bool  # see `Tape`
 
 
 @wp.struct

@@ -15,10 +15,12 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   matrix,
   mul,
   point_velocity,
+  pure,
   rotate,
   unit_at,
   unrotate,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.tape import world_and_item
 from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL, FREE, SLIDE
 
 BODIES = ("xpos", "xquat", "xmat", "xipos", "ximat")
@@ -114,10 +116,39 @@ def geom_pose(
   xmat: wp.array2d[wp.mat33],
 ):
   """The poses of the geoms, a thread per world and geom."""
-  world, g = wp.tid()
+  i, j = wp.tid()
+  world, g = world_and_item(i, j, tree.world_fastest)
   n, arm, axes = geom_frame(geoms, tree, nodes, world, g)
   xpos[world, g] = nodes.xpos[world, n] + arm
   xmat[world, g] = matrix(axes)
+
+
+@wp.kernel(enable_backward=False)
+def geom_pose_adjoint(
+  tree: Tree,
+  nodes: Nodes,
+  geoms: Geoms,
+  cot_xpos: wp.array2d[wp.vec3],
+  cot_xmat: wp.array2d[wp.mat33],
+  xpos: wp.array2d[wp.vec3],
+  xquat: wp.array2d[wp.quat],
+):
+  """The adjoint of `geom_pose` by the poses of the nodes, for cotangents that are mostly zero."""
+  i, j = wp.tid()
+  world, g = world_and_item(i, j, tree.world_fastest)
+  pull = cot_xpos[world, g]
+  turn = cot_xmat[world, g]
+  if wp.length_sq(pull) + wp.ddot(turn, turn) == 0.0:
+    return
+  n, arm, axes = geom_frame(geoms, tree, nodes, world, g)
+  columns = wp.transpose(matrix(axes))
+  pulls = wp.transpose(turn)
+  torque = wp.cross(arm, pull)
+  for k in range(3):
+    torque += wp.cross(columns[k], pulls[k])
+  wp.atomic_add(xpos, world, n, pull)
+  # a rotation by r turns q by (0, r / 2) q
+  wp.atomic_add(xquat, world, n, mul(pure(2.0 * torque), nodes.xquat[world, n]))
 
 
 @wp.kernel(module="unique")
@@ -246,7 +277,8 @@ def record(step) -> None:
     inputs = [joints, sweep.nodes, step.frames, step.state]
     tape.output(joint_pose, inputs=inputs, outputs=step.reports(JOINTS))
   if step.reports(GEOMS):
-    tape.output(geom_pose, inputs=[*nodes, step.geoms], outputs=step.reports(GEOMS))
+    dim = tape.dim(m.ngeom)
+    tape.output(geom_pose, inputs=[*nodes, step.geoms], outputs=step.reports(GEOMS), dim=dim)
   if step.reports(SITES):
     tape.output(site_pose, inputs=[*nodes, step.sites], outputs=step.reports(SITES))
   if step.reports(SUBTREES):

@@ -1,4 +1,4 @@
-"""Sums over the nodes on the path to the root, and over those of a subtree, which is the adjoint."""
+"""Sums over the nodes on the path to the root, and over those of a subtree, the adjoint of that."""
 
 import warp as wp
 

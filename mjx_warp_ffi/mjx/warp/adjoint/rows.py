@@ -5,6 +5,7 @@ fields; which rows exist and which side of the force law holds stays as the solv
 """
 
 import warp as wp
+from mujoco_warp._src.types import vec5
 
 from mjx_warp_ffi.mjx.warp.adjoint.law import (
   EQUALITY,
@@ -13,7 +14,10 @@ from mjx_warp_ffi.mjx.warp.adjoint.law import (
   JOINT_EQUALITY,
   LIMIT_JOINT,
   LIMIT_TENDON,
+  LINEARNEG,
+  LINEARPOS,
   QUADRATIC,
+  SLIP,
   TENDON_EQUALITY,
   TIE,
   TOUCH,
@@ -22,7 +26,6 @@ from mjx_warp_ffi.mjx.warp.adjoint.law import (
   Rows,
   TendonRows,
   bound,
-  friction_power,
   make_joint_rows,
   make_tendon_rows,
   polynomial,
@@ -31,6 +34,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.law import (
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import State
 from mjx_warp_ffi.mjx.warp.adjoint.rates import Rates
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import rotation_vector, safe_length, unit_at, vec_at
+from mjx_warp_ffi.mjx.warp.adjoint.tape import world_and_item
 from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL
 
 
@@ -70,23 +74,12 @@ def limited_joint(
 
 
 @wp.func
-def joint_limit_power(
-  rows: Rows,
-  joints: JointRows,
-  world: int,
-  r: int,
-  j: int,
-  pos: float,
-  jv: float,
-  ja: float,
-  jw: float,
-) -> float:
-  """The power of a joint's limit."""
+def joint_limit_law(joints: JointRows, world: int, j: int):
+  """The solref, the solimp and the inverse weight of a joint's limit."""
   d = joints.jnt_dofadr[j]
   solref = joints.jnt_solref[world % joints.jnt_solref.shape[0], j]
   solimp = joints.jnt_solimp[world % joints.jnt_solimp.shape[0], j]
-  weight = joints.dof_invweight0[world % joints.dof_invweight0.shape[0], d]
-  return quadratic_power(rows, world, r, TOUCH, solref, solimp, weight, pos, jv, ja, jw)
+  return solref, solimp, joints.dof_invweight0[world % joints.dof_invweight0.shape[0], d]
 
 
 @wp.func
@@ -108,22 +101,29 @@ def limited_tendon(rows: Rows, tendons: TendonRows, rates: Rates, world: int, t:
 
 
 @wp.func
-def tendon_limit_power(
-  rows: Rows,
-  tendons: TendonRows,
-  world: int,
-  r: int,
-  t: int,
-  pos: float,
-  jv: float,
-  ja: float,
-  jw: float,
-) -> float:
-  """The power of a tendon's limit."""
+def tendon_limit_law(tendons: TendonRows, world: int, t: int):
+  """The solref, the solimp and the inverse weight of a tendon's limit."""
   solref = tendons.tendon_solref_lim[world % tendons.tendon_solref_lim.shape[0], t]
   solimp = tendons.tendon_solimp_lim[world % tendons.tendon_solimp_lim.shape[0], t]
-  weight = tendons.tendon_invweight0[world % tendons.tendon_invweight0.shape[0], t]
-  return quadratic_power(rows, world, r, TOUCH, solref, solimp, weight, pos, jv, ja, jw)
+  return solref, solimp, tendons.tendon_invweight0[world % tendons.tendon_invweight0.shape[0], t]
+
+
+@wp.func
+def _equality_law(equalities: Equalities, world: int, e: int):
+  """The solref and the solimp of an equality."""
+  solref = equalities.eq_solref[world % equalities.eq_solref.shape[0], e]
+  return solref, equalities.eq_solimp[world % equalities.eq_solimp.shape[0], e]
+
+
+@wp.func
+def _slipping(rows: Rows, world: int, r: int) -> float:
+  """The sign of the force of a row of friction loss that slips, 0 if it sticks."""
+  sign = wp.float32(0.0)
+  if rows.state[world, r] == LINEARNEG:
+    sign = 1.0
+  elif rows.state[world, r] == LINEARPOS:
+    sign = -1.0
+  return sign
 
 
 @wp.func
@@ -134,10 +134,9 @@ def _equality_joint(
   state: State,
   coords: wp.array3d[float],
   world: int,
-  r: int,
   e: int,
-) -> float:
-  """Two joints tied by a polynomial, or one held."""
+):
+  """The inverse weight, position and rates of two joints tied by a polynomial, or one held."""
   j1 = equalities.eq_obj1id[e]
   j2 = equalities.eq_obj2id[e]
   data = equalities.eq_data[world % equalities.eq_data.shape[0], e]
@@ -161,16 +160,14 @@ def _equality_joint(
     weight = weight + joints.dof_invweight0[roww, d2]
   else:
     pos = pos - data[0]
-  solref = equalities.eq_solref[world % equalities.eq_solref.shape[0], e]
-  solimp = equalities.eq_solimp[world % equalities.eq_solimp.shape[0], e]
-  return quadratic_power(rows, world, r, TIE, solref, solimp, weight, pos, jv, ja, jw)
+  return weight, pos, jv, ja, jw
 
 
 @wp.func
 def _equality_tendon(
-  rows: Rows, equalities: Equalities, tendons: TendonRows, rates: Rates, world: int, r: int, e: int
-) -> float:
-  """Two tendons tied by a polynomial, or one held."""
+  rows: Rows, equalities: Equalities, tendons: TendonRows, rates: Rates, world: int, e: int
+):
+  """The inverse weight, position and rates of two tendons tied by a polynomial, or one held."""
   t1 = equalities.eq_obj1id[e]
   t2 = equalities.eq_obj2id[e]
   data = equalities.eq_data[world % equalities.eq_data.shape[0], e]
@@ -190,9 +187,7 @@ def _equality_tendon(
     weight = weight + tendons.tendon_invweight0[roww, t2]
   else:
     pos = pos - data[0]
-  solref = equalities.eq_solref[world % equalities.eq_solref.shape[0], e]
-  solimp = equalities.eq_solimp[world % equalities.eq_solimp.shape[0], e]
-  return quadratic_power(rows, world, r, TIE, solref, solimp, weight, pos, jv, ja, jw)
+  return weight, pos, jv, ja, jw
 
 
 @wp.kernel(module="unique")
@@ -205,27 +200,44 @@ def joint_row_power(
   power: wp.array2d[float],
 ):
   """Limits, friction and equalities of joints, a thread per world and row."""
-  world, r = wp.tid()
+  n, o = wp.tid()
+  world, r = world_and_item(n, o, rows.world_fastest)
+  law = wp.int32(-1)
+  solref = wp.vec2()
+  solimp = vec5()
+  weight = wp.float32(0.0)
+  pos = wp.float32(0.0)
+  jv = wp.float32(0.0)
+  ja = wp.float32(0.0)
+  jw = wp.float32(0.0)
   p = wp.float32(0.0)
   if r < rows.nefc[world]:
     kind = rows.type[world, r]
     k = rows.id[world, r]
     if kind == LIMIT_JOINT:
       if rows.state[world, r] == QUADRATIC:
+        law = TOUCH
         pos, jv, ja, jw = limited_joint(rows, joints, state, coords, world, k)
-        p = joint_limit_power(rows, joints, world, r, k, pos, jv, ja, jw)
+        solref, solimp, weight = joint_limit_law(joints, world, k)
     elif kind == FRICTION_DOF:
-      solref = joints.dof_solref[world % joints.dof_solref.shape[0], k]
-      solimp = joints.dof_solimp[world % joints.dof_solimp.shape[0], k]
-      weight = joints.dof_invweight0[world % joints.dof_invweight0.shape[0], k]
-      loss = joints.dof_frictionloss[world % joints.dof_frictionloss.shape[0], k]
-      jv = state.qvel[world, k]
-      ja = coords[rows.a, world, k]
       jw = coords[0, world, k]
-      p = friction_power(rows, world, r, solref, solimp, weight, loss, jv, ja, jw)
+      sign = _slipping(rows, world, r)
+      if sign == 0.0:
+        law = SLIP
+        solref = joints.dof_solref[world % joints.dof_solref.shape[0], k]
+        solimp = joints.dof_solimp[world % joints.dof_solimp.shape[0], k]
+        weight = joints.dof_invweight0[world % joints.dof_invweight0.shape[0], k]
+        jv = state.qvel[world, k]
+        ja = coords[rows.a, world, k]
+      else:
+        p = sign * joints.dof_frictionloss[world % joints.dof_frictionloss.shape[0], k] * jw
     elif kind == EQUALITY:
       if equalities.eq_type[k] == JOINT_EQUALITY:
-        p = _equality_joint(rows, equalities, joints, state, coords, world, r, k)
+        law = TIE
+        solref, solimp = _equality_law(equalities, world, k)
+        weight, pos, jv, ja, jw = _equality_joint(rows, equalities, joints, state, coords, world, k)
+  if law >= 0:
+    p = quadratic_power(rows, world, r, law, solref, solimp, weight, pos, jv, ja, jw)
   power[world, r] = p
 
 
@@ -238,34 +250,52 @@ def tendon_row_power(
   power: wp.array2d[float],
 ):
   """Limits, friction and equalities of tendons, a thread per world and row."""
-  world, r = wp.tid()
+  n, o = wp.tid()
+  world, r = world_and_item(n, o, rows.world_fastest)
+  law = wp.int32(-1)
+  solref = wp.vec2()
+  solimp = vec5()
+  weight = wp.float32(0.0)
+  pos = wp.float32(0.0)
+  jv = wp.float32(0.0)
+  ja = wp.float32(0.0)
+  jw = wp.float32(0.0)
   p = wp.float32(0.0)
   if r < rows.nefc[world]:
     kind = rows.type[world, r]
     k = rows.id[world, r]
     if kind == LIMIT_TENDON:
       if rows.state[world, r] == QUADRATIC:
+        law = TOUCH
         pos, jv, ja, jw = limited_tendon(rows, tendons, rates, world, k)
-        p = tendon_limit_power(rows, tendons, world, r, k, pos, jv, ja, jw)
+        solref, solimp, weight = tendon_limit_law(tendons, world, k)
     elif kind == FRICTION_TENDON:
-      solref = tendons.tendon_solref_fri[world % tendons.tendon_solref_fri.shape[0], k]
-      solimp = tendons.tendon_solimp_fri[world % tendons.tendon_solimp_fri.shape[0], k]
-      weight = tendons.tendon_invweight0[world % tendons.tendon_invweight0.shape[0], k]
-      loss = tendons.tendon_frictionloss[world % tendons.tendon_frictionloss.shape[0], k]
-      jv = rates.velocity[world, k]
-      ja = rates.fields[rows.a, world, k]
       jw = rates.fields[0, world, k]
-      p = friction_power(rows, world, r, solref, solimp, weight, loss, jv, ja, jw)
+      sign = _slipping(rows, world, r)
+      if sign == 0.0:
+        law = SLIP
+        solref = tendons.tendon_solref_fri[world % tendons.tendon_solref_fri.shape[0], k]
+        solimp = tendons.tendon_solimp_fri[world % tendons.tendon_solimp_fri.shape[0], k]
+        weight = tendons.tendon_invweight0[world % tendons.tendon_invweight0.shape[0], k]
+        jv = rates.velocity[world, k]
+        ja = rates.fields[rows.a, world, k]
+      else:
+        loss = tendons.tendon_frictionloss[world % tendons.tendon_frictionloss.shape[0], k]
+        p = sign * loss * jw
     elif kind == EQUALITY:
       if equalities.eq_type[k] == TENDON_EQUALITY:
-        p = _equality_tendon(rows, equalities, tendons, rates, world, r, k)
+        law = TIE
+        solref, solimp = _equality_law(equalities, world, k)
+        weight, pos, jv, ja, jw = _equality_tendon(rows, equalities, tendons, rates, world, k)
+  if law >= 0:
+    p = quadratic_power(rows, world, r, law, solref, solimp, weight, pos, jv, ja, jw)
   power[world, r] = p
 
 
 def record(step, rows: Rows, *, equalities: Equalities) -> None:
   """Records limits, friction loss and equalities of joints and tendons of a `StageAdjoint`."""
   tape = step.tape
-  dim = (tape.nworld, bound(step))
+  dim = bound(step)
   joints = make_joint_rows(step)
   inputs = [rows, joints, equalities, step.state, step.sweep.coords]
   tape.power(joint_row_power, dim, inputs=inputs)

@@ -20,6 +20,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   rotate,
   unrotate,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.tape import world_and_item
 
 _PASSIVE = DisableBit.SPRING | DisableBit.DAMPER  # both off: no passive force at all
 
@@ -187,7 +188,8 @@ def body_kernel(fields: Fields, *, gravity: bool, gravcomp: bool, inertial: bool
     xfrc: wp.array2d[wp.spatial_vector],
     power: wp.array2d[float],
   ):
-    world, it = wp.tid()
+    i, j = wp.tid()
+    world, it = world_and_item(i, j, tree.world_fastest)
     b = it + 1
     n = tree.of_body[b]
     om = wp.spatial_top(nodes.vel[world, n])
@@ -314,7 +316,7 @@ def record(step) -> None:
   options = dict(gravity=not flags & DisableBit.GRAVITY, gravcomp=passive)
   kernel = body_kernel(step.fields, **options, inertial=step.needs.inertial)
   inputs = [step.sweep.tree, step.sweep.nodes, inertia, x["xfrc_applied"]]
-  tape.power(kernel, (tape.nworld, m.nbody - 1), inputs=inputs)
+  tape.power(kernel, m.nbody - 1, inputs=inputs)
   if step.implicit_bias:
     inputs = [step.sweep.tree, step.sweep.nodes, inertia, step.leaf("opt.timestep")]
     tape.power(bias_kernel(step.fields), (tape.nworld, m.nbody - 1), inputs=inputs)

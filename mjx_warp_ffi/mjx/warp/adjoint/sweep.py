@@ -124,7 +124,7 @@ class Sweep:
     self.topology = top = topology(mjm)
     self.fields = fields
     ints = {k: wp.array(x, dtype=int, device=tape.device) for k, x in top.arrays.items()}
-    self.tree = tape.struct(Tree, **ints)
+    self.tree = tape.struct(Tree, world_fastest=tape.world_fastest, **ints)
     shape = (fields.count, tape.nworld, mjm.nv)
     self.coords = wp.zeros(shape, dtype=float, device=tape.device)
     if track:

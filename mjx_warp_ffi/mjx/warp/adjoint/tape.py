@@ -165,17 +165,25 @@ class Tape:
     seeds, adjoint = [None for _ in outputs], self._adjoint_of(inputs)
     self._steps.append(_Launch(kernel, dim, inputs, outputs, adjoint, seeds, forward))
 
-  def power(self, kernel: wp.Kernel, dim: tuple[int, ...], *, inputs: Sequence) -> None:
+  def power(self, kernel: wp.Kernel, dim: int | tuple[int, ...], *, inputs: Sequence) -> None:
     """Records a kernel whose last argument collects a part of the power, one number a thread.
 
     Only its adjoint runs: the power itself is not wanted, and its seed is one everywhere. Neither
     takes memory.
+
+    Args:
+      kernel: finds its world by `world_and_item` if `dim` is a number, else it is the first index.
+      dim: the number of threads a world, or the dimensions of the launch.
+      inputs: all arguments but the last.
     """
     if self.muted:
       return
-    strides = (0,) * len(dim)
+    shape = (self.nworld, dim) if isinstance(dim, int) else dim
+    if isinstance(dim, int):
+      dim = self.dim(dim)
+    strides = (0,) * len(shape)
     place, seed = (
-      wp.array(ptr=x.ptr, dtype=float, shape=dim, strides=strides, device=self.device)
+      wp.array(ptr=x.ptr, dtype=float, shape=shape, strides=strides, device=self.device)
       for x in (self._none, self.one)
     )
     adjoint = self._adjoint_of(inputs)

@@ -26,6 +26,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.spatial import (
   unrotate,
   vec_at,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.tape import world_and_item
 from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL, FREE, Topology
 
 JOINT = int(TrnType.JOINT)
@@ -46,6 +47,7 @@ class Transmissions:
   jnt_type: wp.array[int]
   jnt_qposadr: wp.array[int]
   jnt_dofadr: wp.array[int]
+  world_fastest: bool  # see `Tape`
   actuator_gear: wp.array2d[wp.spatial_vector]
   actuator_cranklength: wp.array2d[float]
 
@@ -165,8 +167,11 @@ def _crank_wrenches(
 
 
 @functools.cache
-def joint_kernel(nfield: int) -> wp.Kernel:
-  """Transmissions to joints and tendons, a thread per world and actuator."""
+def joint_kernel(nfield: int, *, scalar: bool) -> wp.Kernel:
+  """Transmissions to joints and tendons, a thread per world and actuator.
+
+  With `scalar` all those joints are hinges and slides.
+  """
 
   @wp.kernel(module="unique")
   def transmission(
@@ -176,10 +181,18 @@ def joint_kernel(nfield: int) -> wp.Kernel:
     tendons: Rates,
     out: Rates,
   ):
-    world, i = wp.tid()
+    r, c = wp.tid()
+    world, i = world_and_item(r, c, t.world_fastest)
     kind = t.trntype[i]
     gear = t.actuator_gear[world % t.actuator_gear.shape[0], i]
-    if kind == JOINT or kind == INPARENT:
+    if wp.static(scalar) and (kind == JOINT or kind == INPARENT):
+      j = t.trnid[i][0]
+      d = t.jnt_dofadr[j]
+      out.length[world, i] = gear[0] * state.qpos[world, t.jnt_qposadr[j]]
+      out.velocity[world, i] = gear[0] * state.qvel[world, d]
+      for f in range(wp.static(nfield)):
+        out.fields[f, world, i] = gear[0] * coords[f, world, d]
+    elif kind == JOINT or kind == INPARENT:
       length, lin, rot, num = _joint_form(t, state, world, i, gear)
       d = t.jnt_dofadr[t.trnid[i][0]]
       out.length[world, i] = length
@@ -275,13 +288,16 @@ def find_rates(step, over: Carried, *, tendons: "Rates | None") -> Rates:
     jnt_type=m.jnt_type,
     jnt_qposadr=m.jnt_qposadr,
     jnt_dofadr=m.jnt_dofadr,
+    world_fastest=tape.world_fastest,
     **step.leaves("actuator_gear", "actuator_cranklength"),
   )
   rates = make_rates(tape, nfield=over.count, count=m.nactuator)
   tendons = tendons or make_rates(tape, nfield=over.count, count=1)
   inputs = [t, step.state, over.coords, tendons, rates]
-  tape.launch(joint_kernel(over.count), (tape.nworld, m.nactuator), inputs=inputs, outputs=[])
-  kinds = m.actuator_trntype.numpy()
+  kinds, joints = m.actuator_trntype.numpy(), m.jnt_type.numpy()
+  joints = joints[m.actuator_trnid.numpy()[(kinds == JOINT) | (kinds == INPARENT), 0]]
+  kernel = joint_kernel(over.count, scalar=not np.isin(joints, (BALL, FREE)).any())
+  tape.launch(kernel, tape.dim(m.nactuator), inputs=inputs, outputs=[])
   which = np.flatnonzero((kinds == SITE) | (kinds == CRANK))
   if len(which):
     inputs = [t, step.constant(which), sweep.tree, over.nodes, step.sites, rates]

@@ -1,5 +1,6 @@
 """Gradients of one step against float64 central differences of C MuJoCo."""
 
+import contextlib
 import re
 
 import mujoco
@@ -179,18 +180,73 @@ def test_a_captured_launch_replays_with_other_inputs():
     case.check(STIFF, names=("qpos", "qvel"))
 
 
-def test_both_layouts_of_the_intermediate_arrays_agree():
-  m = load(models.CONTACTS.format(condim=3))
-  case = Case(m, settled_states(m))
+_MODELS = {
+  "contacts": (models.CONTACTS.format(condim=3), settled_states, CONTACTS),
+  "rows": (models.CONSTRAINED, lambda m: random_states(m, spread=0.3, seed=1), ROWS),
+  "actuated": (models.ACTUATED, random_states, (*INERTIAL, *JOINTS, *DOFS, *ACTUATORS)),
+}
+
+
+@pytest.mark.parametrize("integrator", ["euler", "implicit"])
+@pytest.mark.parametrize("name", _MODELS)
+def test_both_layouts_of_the_intermediate_arrays_agree(name, integrator):
+  text, states, wrt = _MODELS[name]
+  m = load(text, **INTEGRATORS[integrator])
+  case = Case(m, states(m), wrt=wrt)
   case.adjoint.launch()
-  other = StepAdjoint(m, case.model, d=case.d, settings=Settings(world_fastest=True))
+  other = _beside(case, wrt=wrt, settings=Settings(world_fastest=True))
+  other.launch()
+  _assert_agree(case.adjoint, other)
+
+
+def test_what_runs_beside_the_rest_is_apart_from_it():
+  """The order on the CPU is another one then; a GPU runs both at once."""
+  text, states, _ = _MODELS["contacts"]
+  case = Case(load(text), states(load(text)), wrt=("geom_friction",))
+  case.adjoint.launch()
+  other = _beside(case, wrt=("geom_friction",))
+  order = []
+
+  class Side:
+    @contextlib.contextmanager
+    def fork(self):
+      order.append("fork")
+      yield
+      order.append("forked")
+
+    def join(self):
+      order.append("join")
+
+  other.stage.tape._side = Side()
+  other.launch()
+  assert order == ["fork", "forked", "join"] * 2  # forwards and backwards
+  _assert_agree(case.adjoint, other)
+
+
+def test_the_poses_of_geoms_have_the_same_adjoint_with_a_gradient_of_their_offsets():
+  text, states, _ = _MODELS["contacts"]
+  case = Case(load(text), states(load(text)), wrt=("geom_pos", "geom_quat"))
+  case.adjoint.launch()
+  other = _beside(case)
+  other.launch()
+  _assert_agree(case.adjoint, other)
+
+
+def _beside(case, **options):
+  """Another adjoint on the workspace of a case, with its cotangents."""
+  other = StepAdjoint(case.m, case.model, d=case.d, **options)
   for name, x in case.adjoint.cotangents.items():
     other.cotangents[name].assign(x)
   case.d.qacc.assign(case.forward.qacc)
-  other.launch()
-  for name in ("qpos", "qvel", "qfrc_applied"):
-    a, b = (x.gradients[name].numpy() for x in (case.adjoint, other))
-    assert_close(a, b, 1e-5, name)  # the order of sums differs
+  return other
+
+
+def _assert_agree(one, other):
+  for name in other.gradients:
+    if one.gradients[name].size:
+      a, b = (x.gradients[name].numpy() for x in (one, other))
+      assert np.all(np.isfinite(a))
+      assert_close(a, b, 2e-5, name)  # the order of sums differs
 
 
 def test_the_gradient_is_that_of_the_solution_where_the_forward_solve_stopped_early():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import mujoco
@@ -19,9 +18,9 @@ from mjx_warp_ffi.mjx.warp import fields, kernels, watch_kernels
 from mjx_warp_ffi.mjx.warp.autoreset import AutoReset
 from mjx_warp_ffi.mjx.warp.fields import lookup
 from mjx_warp_ffi.mjx.warp.options import with_options
+from mjx_warp_ffi.mjx.warp.side import Side
 from mjx_warp_ffi.mjx.warp.types import DisableBit, EnableBit, EqType, IntegratorType
 from mjx_warp_ffi.mjx.warp.watch import Watch
-from mjx_warp_ffi.third_party.warp import guard
 
 # Results that are final when the collisions are.
 EARLY = frozenset(
@@ -59,27 +58,6 @@ class Plan:
   def mj_model(self) -> mujoco.MjModel:
     """The model with the options of the plan."""
     return with_options(self.spec.mj_model, self.statics)
-
-
-class Side:
-  """A stream of the current CUDA device beside the current one.
-
-  The workspaces of a device share it: bodies take turns, and a graph knows only what comes before
-  what. A stream of its own would die with a workspace, at any time, and Warp's table of streams is
-  for one thread at a time.
-  """
-
-  def __init__(self):
-    """Finds the stream."""
-    self._stream = guard.own_streams(wp.get_device()).side
-
-  def fork(self) -> AbstractContextManager:
-    """What is launched in this context comes after all that was launched so far."""
-    return wp.ScopedStream(self._stream, sync_enter=True)
-
-  def join(self) -> None:
-    """What is launched from now on comes after what the side has."""
-    wp.get_stream().wait_stream(self._stream)
 
 
 class Workspace:

@@ -292,13 +292,17 @@ def tendon_row_power(
   power[world, r] = p
 
 
-def record(step, rows: Rows, *, equalities: Equalities) -> None:
-  """Records limits, friction loss and equalities of joints and tendons of a `StageAdjoint`."""
+def record(step, rows: Rows, *, equalities: Equalities, apart: bool = False) -> None:
+  """Records limits, friction loss and equalities of joints and tendons of a `StageAdjoint`.
+
+  Those of joints may be apart from the rest of a section of the tape.
+  """
   tape = step.tape
   dim = bound(step)
   joints = make_joint_rows(step)
   inputs = [rows, joints, equalities, step.state, step.sweep.coords]
-  tape.power(joint_row_power, dim, inputs=inputs)
+  with tape.beside(apart):
+    tape.power(joint_row_power, dim, inputs=inputs)
   if step.m.ntendon:
     inputs = [rows, make_tendon_rows(step), equalities, step.tendon_rates]
     tape.power(tendon_row_power, dim, inputs=inputs)

@@ -227,6 +227,9 @@ class StageAdjoint:
 
   def _record_forces(self) -> None:
     """Records the forces, and the lengths of what they act along."""
+    # contacts are apart unless actuators or the metric depend on them
+    apart = not (self.discrete or self.has_welds or adhesion.any_body(self.m))
+    self.tape.begin_section()
     smooth.record(self)
     if self.geometry and adhesion.any_body(self.m):
       self.make_contacts()
@@ -251,14 +254,16 @@ class StageAdjoint:
       if self.discrete:
         self.metric.record(self)
       rescale.record(self, self.rows, equalities=self.equalities)
-      rows.record(self, self.rows, equalities=self.equalities)
+      rows.record(self, self.rows, equalities=self.equalities, apart=apart)
       if self.has_welds:
         welds.record(self, self.rows, equalities=self.equalities)
-    if self.geometry:
-      self.make_contacts()
-      if self.has_rows:
-        rescale.record_contacts(self)
-        self.contacts.record_power(self, self.rows)
+    with self.tape.beside(apart):
+      if self.geometry:
+        self.make_contacts()
+        if self.has_rows:
+          rescale.record_contacts(self)
+          self.contacts.record_power(self, self.rows)
+    self.tape.begin_section()
     if self.discrete:
       early.record_rows(self)  # which it rescales
 

@@ -11,12 +11,16 @@ What keeps Warp's reverse mode right (each is silently wrong otherwise):
 * inputs still hold, when the adjoint runs, what they held in the forward run.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import warp as wp
+
+from mjx_warp_ffi.mjx.warp.side import Side
 
 
 def _words(array: wp.array) -> int:
@@ -82,6 +86,24 @@ class _Launch:
     )
 
 
+@dataclasses.dataclass
+class _Calls:
+  forward: Callable[[], None] | None
+  backward: Callable[[], None] | None
+
+  def run(self, adjoint: bool) -> None:
+    function = self.backward if adjoint else self.forward
+    if function is not None:
+      function()
+
+
+@dataclasses.dataclass
+class _Step:
+  work: _Launch | _Calls
+  section: int
+  beside: bool
+
+
 class Tape:
   """Arrays with gradients, and launches that run forwards and backwards.
 
@@ -103,7 +125,9 @@ class Tape:
     self._none = wp.zeros(1, dtype=float, device=self.device)
     self._with_gradient: list[wp.array] = []
     self._structs: dict[int, tuple[Any, Any, dict[str, Any]]] = {}  # by id: itself, an empty one
-    self._steps: list[_Launch | tuple[Callable[[], None] | None, Callable[[], None] | None]] = []
+    self._steps: list[_Step] = []
+    self._section, self._beside = 0, False
+    self._side = Side() if self.device.is_cuda else None
     self.flat: wp.array | None = None
     self.muted = False  # whether powers recorded now are left out, because they are zero
 
@@ -163,7 +187,7 @@ class Tape:
     Without `forward` only its adjoint runs: what it would write is there already.
     """
     seeds, adjoint = [None for _ in outputs], self._adjoint_of(inputs)
-    self._steps.append(_Launch(kernel, dim, inputs, outputs, adjoint, seeds, forward))
+    self._record(_Launch(kernel, dim, inputs, outputs, adjoint, seeds, forward))
 
   def power(self, kernel: wp.Kernel, dim: int | tuple[int, ...], *, inputs: Sequence) -> None:
     """Records a kernel whose last argument collects a part of the power, one number a thread.
@@ -187,7 +211,7 @@ class Tape:
       for x in (self._none, self.one)
     )
     adjoint = self._adjoint_of(inputs)
-    self._steps.append(_Launch(kernel, dim, inputs, [place], adjoint, [seed], False))
+    self._record(_Launch(kernel, dim, inputs, [place], adjoint, [seed], False))
 
   def output(
     self, kernel: wp.Kernel, *, inputs: Sequence, outputs: Sequence, dim: Any = None
@@ -202,7 +226,7 @@ class Tape:
     """
     arrays, seeds = [x for x, _ in outputs], [x for _, x in outputs]
     dim, adjoint = dim or arrays[0].shape, self._adjoint_of(inputs)
-    self._steps.append(_Launch(kernel, dim, inputs, arrays, adjoint, seeds, False))
+    self._record(_Launch(kernel, dim, inputs, arrays, adjoint, seeds, False))
 
   def field(self, struct: Any, name: str) -> Any:
     """What a struct made here holds, or will hold after `finish()`."""
@@ -213,7 +237,26 @@ class Tape:
 
   def call(self, *, forward: Callable | None = None, backward: Callable | None = None) -> None:
     """Records functions that launch something else."""
-    self._steps.append((forward, backward))
+    self._record(_Calls(forward, backward))
+
+  def _record(self, work: _Launch | _Calls) -> None:
+    self._steps.append(_Step(work, self._section, self._beside))
+
+  def begin_section(self) -> None:
+    """What is recorded from now on runs after, backwards before, what was recorded so far."""
+    self._section += 1
+
+  @contextlib.contextmanager
+  def beside(self, apart: bool = True) -> Iterator[None]:
+    """What is recorded here runs on a GPU beside the rest of its section, which is apart from it.
+
+    They may add to the same gradients, but only by atomic additions.
+    """
+    self._beside = apart
+    try:
+      yield
+    finally:
+      self._beside = False
 
   def finish(self) -> None:
     """Allocates the gradients, in one buffer that `clear()` zeroes."""
@@ -246,16 +289,24 @@ class Tape:
 
   def forward(self, count: int | None = None) -> None:
     """Runs the recorded launches in their order, or the first of them."""
-    for step in self._steps[:count]:
-      if isinstance(step, _Launch):
-        step.run(adjoint=False)
-      elif step[0] is not None:
-        step[0]()
+    self._run(self._steps[:count], adjoint=False)
 
   def backward(self, count: int | None = None) -> None:
     """Runs the adjoints of the recorded launches, or of the first of them, in reverse."""
-    for step in reversed(self._steps[:count]):
-      if isinstance(step, _Launch):
-        step.run(adjoint=True)
-      elif step[1] is not None:
-        step[1]()
+    self._run(self._steps[:count][::-1], adjoint=True)
+
+  def _run(self, steps: list[_Step], *, adjoint: bool) -> None:
+    for _, group in itertools.groupby(steps, key=lambda step: step.section):
+      section = list(group)
+      if self._side is not None and any(step.beside for step in section):
+        with self._side.fork():
+          for step in section:
+            if step.beside:
+              step.work.run(adjoint)
+        for step in section:
+          if not step.beside:
+            step.work.run(adjoint)
+        self._side.join()
+      else:
+        for step in section:
+          step.work.run(adjoint)

@@ -308,18 +308,25 @@ def peer(work: Workload, *, impl: str) -> Prepared:
   return prepare_scan(step, m, d=_batch(d, work), work=work)
 
 
-def peer_gradient(work: Workload) -> Prepared:
-  """`prepare_gradient` of mujoco-mjx's step in JAX, with one solver iteration.
+def with_one_iteration(work: Workload) -> Workload:
+  """The workload with one solver iteration, the most that mujoco-mjx can differentiate in JAX.
 
   JAX has no reverse mode through the `while_loop` that more iterations take.
-
-  Raises:
-    ToolError: it is not installed, or refuses the model.
   """
   mj_model = copy.copy(work.mj_model)
   mj_model.opt.iterations = 1
   mj_model.opt.ls_iterations = min(mj_model.opt.ls_iterations, 4)
-  step, m, d = peers.make(mj_model, "jax", naconmax=None, njmax=None)
+  return dataclasses.replace(work, mj_model=mj_model)
+
+
+def peer_gradient(work: Workload) -> Prepared:
+  """`prepare_gradient` of mujoco-mjx's step in JAX, with one solver iteration.
+
+  Raises:
+    ToolError: it is not installed, or refuses the model.
+  """
+  work = with_one_iteration(work)
+  step, m, d = peers.make(work.mj_model, "jax", naconmax=None, njmax=None)
   return prepare_gradient(step, m, d=_batch(d, work), work=work)
 
 
@@ -354,6 +361,7 @@ CONTENDERS: dict[str, Callable[[Workload], Prepared]] = {
 GRADIENTS: dict[str, Callable[[Workload], Prepared]] = {
   "rollout alone": ours,
   "gradient by scan": ours_gradient,
+  "gradient by scan (1 iteration)": lambda work: ours_gradient(with_one_iteration(work)),
   "gradient by mjx.rollout": ours_rollout_gradient,
   "gradient by checkpoints": functools.partial(ours_rollout_gradient, checkpoint_every=10),
   "differences": functools.partial(ours_gradient, gradient="fd"),

@@ -1,12 +1,23 @@
 """The dynamics at the state before a step, evaluated once more, and the backward solves there."""
 
+import dataclasses
+from collections.abc import Container
+
 import mujoco_warp as mjw
 import warp as wp
 from mujoco_warp._src import constraint
 from mujoco_warp._src import support as mjw_support
 
 from mjx_warp_ffi.mjx.warp.adjoint import delays, forces, integrate, soft_contacts, solve
+from mjx_warp_ffi.mjx.warp.adjoint.cameras import CAMERAS, LIGHTS
 from mjx_warp_ffi.mjx.warp.adjoint.settings import Settings
+
+
+def _without_views(m: mjw.Model, cotangents: Container[str]) -> mjw.Model:
+  """The model without cameras and lights, unless cotangents depend on where these are."""
+  if any(name in cotangents for name in ("sensordata", *CAMERAS, *LIGHTS)):
+    return m
+  return dataclasses.replace(m, ncam=0, nlight=0)
 
 
 class Evaluation:
@@ -51,7 +62,7 @@ class Evaluation:
         needs.smooth,
       )
     )
-    model = self.soft.m if self.soft else m
+    model = _without_views(self.soft.m if self.soft else m, step.cotangents)
     self.newton = solve.Newton(model, d, rows=step.has_rows or step.discrete, polish=polish)
     second = step.integrate and solve.has_second_solve(m)
     self.implicit = solve.Implicit(m, d) if second else None

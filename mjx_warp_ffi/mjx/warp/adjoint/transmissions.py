@@ -185,20 +185,20 @@ def joint_kernel(nfield: int, *, scalar: bool) -> wp.Kernel:
     world, i = world_and_item(r, c, t.world_fastest)
     kind = t.trntype[i]
     gear = t.actuator_gear[world % t.actuator_gear.shape[0], i]
-    if wp.static(scalar) and (kind == JOINT or kind == INPARENT):
+    if kind == JOINT or kind == INPARENT:
       j = t.trnid[i][0]
       d = t.jnt_dofadr[j]
-      out.length[world, i] = gear[0] * state.qpos[world, t.jnt_qposadr[j]]
-      out.velocity[world, i] = gear[0] * state.qvel[world, d]
-      for f in range(wp.static(nfield)):
-        out.fields[f, world, i] = gear[0] * coords[f, world, d]
-    elif kind == JOINT or kind == INPARENT:
-      length, lin, rot, num = _joint_form(t, state, world, i, gear)
-      d = t.jnt_dofadr[t.trnid[i][0]]
-      out.length[world, i] = length
-      out.velocity[world, i] = _covector(state.qvel, world, d, num, lin, rot)
-      for f in range(wp.static(nfield)):
-        out.fields[f, world, i] = _covector(coords[f], world, d, num, lin, rot)
+      if wp.static(scalar):
+        out.length[world, i] = gear[0] * state.qpos[world, t.jnt_qposadr[j]]
+        out.velocity[world, i] = gear[0] * state.qvel[world, d]
+        for f in range(wp.static(nfield)):
+          out.fields[f, world, i] = gear[0] * coords[f, world, d]
+      else:
+        length, lin, rot, num = _joint_form(t, state, world, i, gear)
+        out.length[world, i] = length
+        out.velocity[world, i] = _covector(state.qvel, world, d, num, lin, rot)
+        for f in range(wp.static(nfield)):
+          out.fields[f, world, i] = _covector(coords[f], world, d, num, lin, rot)
     elif kind == TENDON:
       ten = t.trnid[i][0]
       out.length[world, i] = gear[0] * tendons.length[world, ten]

@@ -80,6 +80,7 @@ bench: $(VENV)/.dev ## the benchmarks against the peers, as JSON and Markdown
 	$(BIN)/python benchmarks/gradient.py --out build/bench
 	$(BIN)/python benchmarks/scaling.py --out build/bench
 	$(BIN)/python benchmarks/options.py --out build/bench
+	$(BIN)/python benchmarks/step_parts.py --out build/bench
 
 build: $(BIN)/python ## the wheel and the sdist, into dist/
 	$(INSTALL) build

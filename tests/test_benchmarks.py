@@ -1,13 +1,17 @@
 """The tables of benchmarks/ run, at a small size, and keep their outcome."""
 
+import importlib
 import json
 import os
 import subprocess
 import sys
 
 import jax
+import numpy as np
 import pytest
 from helpers import ROOT
+
+from mjx_warp_ffi.cli import common, contenders
 
 SMALL = ["--models", "cartpole", "--worlds", "1,2", "--steps", "4", "--rounds", "1"]
 
@@ -27,6 +31,7 @@ def run(name, *arguments):
     ("gradient", "rollout alone,gradient by scan"),
     ("options", "step,autoreset,deterministic,step and reset of 1 %,reset of 1 %"),
     ("scaling", "1 device,2 devices"),
+    ("step_parts", "captured,own buffers,own kernels,copies,scan"),
   ],
 )
 def test_a_table_is_printed_and_saved(tmp_path, name, contenders):
@@ -53,6 +58,20 @@ def test_devices_compute_the_numbers_of_one_device_and_their_worlds_add_up(tmp_p
     "of 6 worlds on 2 devices positions differ from those on one by at most 0."
   )
   assert remark in (tmp_path / "scaling.md").read_text(encoding="utf-8")
+
+
+def test_every_part_of_a_step_ends_where_the_step_does(monkeypatch):
+  monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+  parts = importlib.import_module("step_parts")
+  work = contenders.make_workload(common.load_model("hopper"), 3, steps=4)
+  expected = contenders.ours(work).run().qpos
+  for part in (parts.Staged.step, parts.Staged.run, parts.Staged.run_copied):
+    staged = parts.Staged.of(work)
+    for _ in range(2):
+      staged.reset()
+      for _ in range(work.steps):
+        part(staged)
+      np.testing.assert_array_equal(staged.workspace.d.qpos.numpy(), expected)
 
 
 def test_an_unknown_contender_is_named():

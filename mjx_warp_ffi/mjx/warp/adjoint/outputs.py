@@ -138,7 +138,7 @@ def geom_pose_adjoint(
   world, g = world_and_item(i, j, tree.world_fastest)
   pull = cot_xpos[world, g]
   turn = cot_xmat[world, g]
-  if wp.length_sq(pull) + wp.ddot(turn, turn) == 0.0:
+  if pull == wp.vec3(0.0) and turn == wp.mat33(0.0):
     return
   n, arm, axes = geom_frame(geoms, tree, nodes, world, g)
   columns = wp.transpose(matrix(axes))

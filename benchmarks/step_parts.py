@@ -11,6 +11,7 @@ Examples:
 """
 
 import dataclasses
+import itertools
 import sys
 import time
 from collections.abc import Callable
@@ -43,12 +44,14 @@ class Staged:
   Attributes:
     workspace: with the leaves of the model in it.
     copies: between those arrays and the workspace.
+    arrays: those in place of XLA's buffers.
     starts: pairs of an array that holds the start of an input, and those that begin with it.
     early: what hands results out.
   """
 
   workspace: Workspace
   copies: copies.Copies
+  arrays: list[wp.array]
   starts: list[tuple[wp.array, list[wp.array]]]
   early: Early
 
@@ -80,8 +83,7 @@ class Staged:
     )
     moves.refresh(np.array([x.ptr for x in moving], np.uint64).tobytes(), _stream())
     wp.synchronize_device()
-    moves.moving = moving  # whose addresses it has
-    return cls(w, moves, starts, early)
+    return cls(w, moves, moving, starts, early)
 
   def reset(self) -> None:
     """Back to the start."""
@@ -132,12 +134,12 @@ def _prepare(work: Workload, part: Callable[[Staged], None]) -> Prepared:
 
 def steps_apart(work: Workload, rows: list[timing.Row]) -> tuple[list[timing.Row], list[str]]:
   """A sentence with what each contender adds to the one before it."""
-  ran = [row for row in rows if row.microseconds is not None]
   added = [
     f"{row.contender} {row.microseconds - before.microseconds:+.0f}"
-    for before, row in zip(ran, ran[1:], strict=False)
+    for before, row in itertools.pairwise(rows)
+    if row.microseconds is not None and before.microseconds is not None
   ]
-  label = f"{ran[0].model} x {work.worlds}" if ran else "nothing"
+  label = f"{rows[0].model} x {work.worlds}"
   return rows, [f"{label}, us a step more than the one before: {', '.join(added)}."]
 
 

@@ -94,6 +94,19 @@ def _is_warp_code(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
   return any(re.match(r"(wp|warp)\.", ast.unparse(d)) for d in node.decorator_list)
 
 
+def plain_additions(source: Source) -> Iterator[str]:
+  """In Warp `array[i] += x` is an atomic addition, six of them for a spatial vector."""
+  for node in source.functions:
+    if not _is_warp_code(node):
+      continue
+    names = {arg.arg for arg in node.args.args}
+    for inner in ast.walk(node):
+      if isinstance(inner, ast.AugAssign) and isinstance(inner.target, ast.Subscript):
+        owner = inner.target.value
+        if not isinstance(owner, ast.Name) or owner.id in names:
+          yield f"{source.at(inner)}: {node.name}: write x[i] = x[i] + y, or wp.atomic_add"
+
+
 def file_size(source: Source) -> Iterator[str]:
   lines = len(source.text.splitlines())
   if lines > MAX_FILE_LINES:
@@ -290,6 +303,7 @@ def notebook(path: str, cells: list[dict]) -> Iterator[str]:
 EVERYWHERE = (file_size, function_size)
 IN_PACKAGE = (
   *EVERYWHERE,
+  plain_additions,
   callback_size,
   parameters,
   import_borders,

@@ -39,6 +39,8 @@ MJX, BACKEND, CORE = structure.MJX, structure.BACKEND, structure.CORE
 INSTALL = structure.PACKAGE + "install.py"
 
 BAD = [
+  ("plain_additions", "a.py", "@wp.kernel\ndef f(x: wp.array[int]):\n  x[0] += 1", "x[i] + y"),
+  ("plain_additions", "a.py", "@wp.func\ndef f(s: S):\n  s.x[0, 1] -= 1.0", "wp.atomic_add"),
   ("file_size", "a.py", "x = 1\n" * 401, "401 lines"),
   ("function_size", "a.py", "def f():\n" + "  x = 1\n" * 60, "f has 61 lines"),
   ("callback_size", "a.py", "@CFUNCTYPE(a)\ndef f():\n" + "  x = 1\n" * 20, "callback f"),
@@ -82,6 +84,8 @@ def test_a_source_that_breaks_a_rule_is_found(rule, path, text, found):
 
 
 GOOD = [
+  ("plain_additions", "a.py", "@wp.kernel\ndef f(x: wp.array[int]):\n  v = g()\n  v[0] += 1"),
+  ("plain_additions", "a.py", "def f(x):\n  x[0] += 1"),
   ("parameters", "a.py", "@wp.kernel\ndef f(a, b, c, d, e, g, h, i, j): pass"),
   ("parameters", "a.py", "def _f(a, b, c): pass\ndef f():\n  def g(a, b, c): pass"),
   ("import_borders", CORE + "warp/runtime.py", "import warp._src.context"),

@@ -52,8 +52,8 @@ def describe(value: Any, depth: int = 0) -> str:
 def kernel_options(kernel: wp.Kernel) -> str:
   """Returns what tells kernels of one function apart."""
   options = sorted(kernel.options.items())
-  order = kernel.module.options["deterministic"]
-  return f"kernel {kernel.module.name} {kernel.key} {kernel.sig} {options} {order!r}"
+  order = [kernel.module.options[f"deterministic{x}"] for x in ("", "_max_records")]
+  return f"kernel {kernel.module.name} {kernel.key} {kernel.sig} {options} {order}"
 
 
 def _describe_function(function: types.FunctionType, depth: int) -> str:

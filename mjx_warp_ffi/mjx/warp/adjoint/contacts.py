@@ -244,7 +244,7 @@ class Recorded:
     )
 
   def _record_poses(self, step, xpos: wp.array, xmat: wp.array) -> None:
-    """The collision ran at the poses that are there already."""
+    """Records the adjoint alone of the geoms' poses, which the collision had."""
     tape, nodes = step.tape, step.sweep.nodes
     dim, inputs = tape.dim(step.m.ngeom), [step.sweep.tree, nodes, step.geoms]
     if {"geom_pos", "geom_quat"} & {*step.wrt}:

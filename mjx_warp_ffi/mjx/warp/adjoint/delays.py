@@ -244,7 +244,7 @@ def write_adjoint(
   inserted(history, cot, grad_time, grad_history, world, start, n, dim, t)
   place = start + 2 + n + dim * place_of_new(history, world, start, n, t)
   for j in range(dim):
-    grad_ctrl[world, s.ctrladr[i] + j] += cot[world, place + j]
+    grad_ctrl[world, s.ctrladr[i] + j] = grad_ctrl[world, s.ctrladr[i] + j] + cot[world, place + j]
 
 
 @wp.func

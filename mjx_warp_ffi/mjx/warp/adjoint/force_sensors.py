@@ -56,10 +56,10 @@ def _collect(
     g = cot[world, s.adr[k]]
     i = s.objid[k]
     if s.type[k] == ACTUATOR:
-      cot_force[world, i] += g * _free(s, k, actuator_force[world, i])
+      cot_force[world, i] = cot_force[world, i] + g * _free(s, k, actuator_force[world, i])
     elif s.type[k] == JOINT:
       d = s.jnt_dofadr[i]
-      cot_qfrc[world, d] += g * _free(s, k, qfrc_actuator[world, d])
+      cot_qfrc[world, d] = cot_qfrc[world, d] + g * _free(s, k, qfrc_actuator[world, d])
     else:
       total = wp.float32(0.0)  # a plain constant cannot change in a loop
       for a in range(s.trntype.shape[0]):
@@ -67,7 +67,7 @@ def _collect(
           total += actuator_force[world, a]
       for a in range(s.trntype.shape[0]):
         if s.trntype[a] == _TENDON_TRN and s.trnid[a][0] == i:
-          cot_force[world, a] += g * _free(s, k, total)
+          cot_force[world, a] = cot_force[world, a] + g * _free(s, k, total)
 
 
 def record(step) -> tuple[wp.array | None, wp.array | None]:

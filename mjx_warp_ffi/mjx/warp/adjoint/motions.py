@@ -2,7 +2,7 @@
 
 All are spatial vectors at one point of each tree, `Paths.points` of its root, which is held fixed;
 `node_motions` takes them to the origins of the nodes. The adjoints of the two kernels with many
-threads a node are written out: an element then has one writer, and no atomic addition.
+threads a node are written out: an element then has one writer, and needs no atomic addition.
 """
 
 import functools
@@ -107,18 +107,18 @@ def _add_rates(
 ):
   """Adds the adjoint of `twist` by the rates of a joint, to which no other thread adds."""
   if kind == SLIDE:
-    grad[world, d] += wp.dot(axis, wp.spatial_bottom(c))
+    grad[world, d] = grad[world, d] + wp.dot(axis, wp.spatial_bottom(c))
   elif kind == HINGE:
-    grad[world, d] += wp.dot(axis, wp.spatial_top(c))
+    grad[world, d] = grad[world, d] + wp.dot(axis, wp.spatial_top(c))
   else:
     a = d
     if kind == FREE:
       for k in range(3):
-        grad[world, d + k] += c[3 + k]
+        grad[world, d + k] = grad[world, d + k] + c[3 + k]
       a += 3
     turn = unrotate(q, wp.spatial_top(c))
     for k in range(3):
-      grad[world, a + k] += turn[k]
+      grad[world, a + k] = grad[world, a + k] + turn[k]
 
 
 @wp.kernel(enable_backward=False)
@@ -170,7 +170,7 @@ def joint_velocities_adjoint(
         _add_rates(kind, axis, q, c, gradients.qvel, world, d)
       elif gradients.coords.shape[0] > 0:
         _add_rates(kind, axis, q, c, gradients.coords[row - 1], world, d)
-    torque += wp.cross(axis, by_axis) + wp.cross(arm, by_arm)
+    torque += wp.cross(axis, by_axis) + wp.cross(arm, by_arm)  # both turn with the node
     k = tree.jnt[n]
     if gradients.jnt_axis.shape[0] > 0 and (kind == SLIDE or kind == HINGE):
       wp.atomic_add(
@@ -317,6 +317,6 @@ def motion_adjoint_kernel(fields: Fields, *, polar: bool) -> wp.Kernel:
           c -= along
       grad_whole[1 + row, world, n] = _moved_adjoint(c, r)
       total += wp.cross(wp.spatial_bottom(c), wp.spatial_top(out.fields[row, world, n]))
-    given.xpos[world, n] += total
+    given.xpos[world, n] = given.xpos[world, n] + total
 
   return node_motions_adjoint

@@ -200,8 +200,8 @@ def joint_row_power(
   power: wp.array2d[float],
 ):
   """Limits, friction and equalities of joints, a thread per world and row."""
-  n, o = wp.tid()
-  world, r = world_and_item(n, o, rows.world_fastest)
+  i, j = wp.tid()
+  world, r = world_and_item(i, j, rows.world_fastest)
   law = wp.int32(-1)
   solref = wp.vec2()
   solimp = vec5()
@@ -250,8 +250,8 @@ def tendon_row_power(
   power: wp.array2d[float],
 ):
   """Limits, friction and equalities of tendons, a thread per world and row."""
-  n, o = wp.tid()
-  world, r = world_and_item(n, o, rows.world_fastest)
+  i, j = wp.tid()
+  world, r = world_and_item(i, j, rows.world_fastest)
   law = wp.int32(-1)
   solref = wp.vec2()
   solimp = vec5()

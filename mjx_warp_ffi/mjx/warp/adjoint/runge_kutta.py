@@ -60,17 +60,17 @@ def _displaced_adjoint(
   elif kind == FREE:
     num = 3
   for k in range(num):
-    grad_qpos[world, i + k] += cot_qpos[world, i + k]
-    grad_rate[world, d + k] += h * cot_qpos[world, i + k]
+    grad_qpos[world, i + k] = grad_qpos[world, i + k] + cot_qpos[world, i + k]
+    grad_rate[world, d + k] = grad_rate[world, d + k] + h * cot_qpos[world, i + k]
   if kind == FREE or kind == BALL:
     i += num
     d += num
     r = h * vec_at(rate, world, d)
     g, turn = turned_adjoint(quat_at(qpos, world, i), r, quat_at(cot_qpos, world, i))
     for k in range(4):
-      grad_qpos[world, i + k] += g[k]
+      grad_qpos[world, i + k] = grad_qpos[world, i + k] + g[k]
     for k in range(3):
-      grad_rate[world, d + k] += h * turn[k]
+      grad_rate[world, d + k] = grad_rate[world, d + k] + h * turn[k]
 
 
 @wp.kernel(module="unique")
@@ -138,8 +138,8 @@ def _activation_adjoint(
     bounds = s.actrange[world % s.actrange.shape[0], i]
     if x < bounds[0] or x > bounds[1]:
       g = 0.0
-  grad_act[world, j] += g
-  grad_act_dot[world, j] += scale * k * g
+  grad_act[world, j] = grad_act[world, j] + g
+  grad_act_dot[world, j] = grad_act_dot[world, j] + scale * k * g
 
 
 @wp.kernel(enable_backward=False)
@@ -148,21 +148,21 @@ def _add_scaled(
 ):
   """Adds h scale x."""
   world, i = wp.tid()
-  out[world, i] += timestep[world % timestep.shape[0]] * scale * x[world, i]
+  out[world, i] = out[world, i] + timestep[world % timestep.shape[0]] * scale * x[world, i]
 
 
 @wp.kernel(enable_backward=False)
 def _axpy(scale: float, x: wp.array2d[float], out: wp.array2d[float]):
   """Adds scale x."""
   world, i = wp.tid()
-  out[world, i] += scale * x[world, i]
+  out[world, i] = out[world, i] + scale * x[world, i]
 
 
 @wp.kernel(enable_backward=False)
 def _accumulate(x: wp.array[float], out: wp.array[float]):
   """Adds a flat array to another."""
   i = wp.tid()
-  out[i] += x[i]
+  out[i] = out[i] + x[i]
 
 
 def refused(m: mjw.Model, outputs: tuple[str, ...]) -> list[str]:

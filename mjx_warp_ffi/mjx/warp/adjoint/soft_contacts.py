@@ -110,9 +110,9 @@ def _soften(pool: _Pool, width: float, stiffness: wp.array2d[float], aref: wp.ar
   for i in range(pool.row.shape[1]):
     r = pool.row[c, i]
     if r >= 0 and r < stiffness.shape[1]:
-      stiffness[world, r] *= scale
+      stiffness[world, r] = stiffness[world, r] * scale
       if i == 0 or not pool.elliptic:
-        aref[world, r] += law[0] * (law[2] * made - imp * pos)
+        aref[world, r] = aref[world, r] + law[0] * (law[2] * made - imp * pos)
 
 
 class SoftContacts:

@@ -288,8 +288,8 @@ def _solve_dense(
       if a[world, i, k] != 0.0:
         ratio = a[world, i, k] / a[world, k, k]
         for j in range(k, n):
-          a[world, i, j] -= ratio * a[world, k, j]
-        out[world, i] -= ratio * out[world, k]
+          a[world, i, j] = a[world, i, j] - ratio * a[world, k, j]
+        out[world, i] = out[world, i] - ratio * out[world, k]
   for k in range(n):
     i = n - 1 - k
     x = out[world, i]

@@ -228,7 +228,7 @@ class StageAdjoint:
   def _record_forces(self) -> None:
     """Records the forces, and the lengths of what they act along."""
     # contacts are apart unless actuators or the metric depend on them
-    apart = not (self.discrete or self.has_welds or adhesion.any_body(self.m))
+    apart = not (self.discrete or adhesion.any_body(self.m))
     self.tape.begin_section()
     smooth.record(self)
     if self.geometry and adhesion.any_body(self.m):

@@ -13,7 +13,7 @@ import mujoco
 import mujoco_warp as mjw
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.adjoint import motions, path_sums
+from mjx_warp_ffi.mjx.warp.adjoint import motions
 from mjx_warp_ffi.mjx.warp.adjoint.nodes import (
   Carried,
   Fields,
@@ -23,15 +23,25 @@ from mjx_warp_ffi.mjx.warp.adjoint.nodes import (
   Tree,
   placed,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.path_sums import Paths, sum_subtree
+from mjx_warp_ffi.mjx.warp.adjoint.path_sums import Paths, PathSums, sum_subtree
 from mjx_warp_ffi.mjx.warp.adjoint.spatial import mul, pure
 from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape, alias, world_and_item
 from mjx_warp_ffi.mjx.warp.adjoint.topology import topology
 
 
+@wp.struct
+class Bodies:
+  """Which bodies the nodes are part of."""
+
+  body: wp.array[int]  # that the node is part of
+  above: wp.array[int]  # the parent of that body
+  first: wp.array[int]  # the first node of that body
+
+
 @wp.kernel(enable_backward=False)
 def _poses(
   tree: Tree,
+  bodies: Bodies,
   paths: Paths,
   frames: Frames,
   state: State,
@@ -42,14 +52,14 @@ def _poses(
   i, j = wp.tid()
   world, n = world_and_item(i, j, paths.world_fastest)
   n += 1
-  b = paths.body[n]
+  b = bodies.body[n]
   if tree.of_body[b] == n:
     paths.points[world, n] = xpos[world, b]
     paths.turns[world, n] = xquat[world, b]
     return
-  x = xpos[world, paths.above[n]]
-  q = xquat[world, paths.above[n]]
-  for k in range(paths.first[n], n + 1):
+  x = xpos[world, bodies.above[n]]
+  q = xquat[world, bodies.above[n]]
+  for k in range(bodies.first[n], n + 1):
     x, q = placed(tree, frames, state, world, k, x, q)
   paths.points[world, n] = x
   paths.turns[world, n] = q
@@ -78,14 +88,20 @@ def _placement(
 def _pull_subtrees(
   paths: Paths,
   wrenches: wp.array3d[wp.spatial_vector],
+  summed: bool,
   force: wp.array2d[wp.vec3],
   turn: wp.array2d[wp.quat],
 ):
-  """The cotangents of a node's pose from the wrenches on its subtree, a thread per node."""
+  """The cotangents of a node's pose from the wrenches on its subtree, a thread per node.
+
+  The wrenches may be summed over subtrees already.
+  """
   i, j = wp.tid()
   world, n = world_and_item(i, j, paths.world_fastest)
   n += 1
-  total = sum_subtree(paths, wrenches, 0, world, n)
+  total = wrenches[0, world, n]
+  if not summed:
+    total = sum_subtree(paths, wrenches, 0, world, n)
   r = paths.points[world, n] - paths.points[world, paths.root[n]]
   torque = wp.spatial_top(total) - wp.cross(r, wp.spatial_bottom(total))
   force[world, n] = wp.spatial_bottom(total)
@@ -142,33 +158,34 @@ class Sweep:
     self.arrays["xquat"].fill_(identity)
     self.nodes = tape.struct(Nodes, **self.arrays)
     self.carried = Carried(self.nodes, self.coords, fields.count)
-    ints = {k: wp.array(x, dtype=int, device=tape.device) for k, x in top.paths.items()}
-    self._paths = tape.struct(
-      Paths,
-      points=alias(self.arrays["xpos"]),
-      turns=alias(self.arrays["xquat"]),
-      world_fastest=tape.world_fastest,
-      **ints,
-    )
+    points, turns = alias(self.arrays["xpos"]), alias(self.arrays["xquat"])
+    self._sums = PathSums(top, tape, points=points, turns=turns)
     self._record_poses(tape, d, frames=frames, state=state)
     self._record_motions(tape, frames, state=state, polar=polar)
 
   def _record_poses(self, tape: Tape, d: mjw.Data, *, frames: Frames, state: State) -> None:
     """The poses come from the workspace; backwards, each is a function of its parent's."""
-    tree, paths, count = self.tree, self._paths, self.topology.count
+    tree, sums, count = self.tree, self._sums, self.topology.count
     dim = tape.dim(count - 1)
-    self._wrenches = tape.stack(1, count, dtype=wp.spatial_vector, gradient=False)
+    ints = {k: wp.array(x, dtype=int, device=tape.device) for k, x in self.topology.bodies.items()}
+    bodies = tape.struct(Bodies, **ints)
+    self._wrenches, totals = (
+      tape.stack(1, count, dtype=wp.spatial_vector, gradient=False) for _ in range(2)
+    )
     found = [alias(self.arrays[name]) for name in ("xpos", "xquat")]
     cotangents = [tape.array(count, dtype=x.dtype, gradient=False) for x in found]
 
     def poses() -> None:
-      wp.launch(_poses, dim, inputs=[tree, paths, frames, state, d.xpos, d.xquat])
+      wp.launch(_poses, dim, inputs=[tree, bodies, sums.paths, frames, state, d.xpos, d.xquat])
 
     def pull() -> None:
-      wp.launch(_pull_subtrees, dim, inputs=[paths, self._wrenches], outputs=cotangents)
+      if sums.walks:
+        sums.add_subtrees(self._wrenches, totals)
+      inputs = [sums.paths, self._wrenches, sums.walks]
+      wp.launch(_pull_subtrees, dim, inputs=inputs, outputs=cotangents)
 
-    outputs = list(zip(found, cotangents, strict=True))
-    tape.output(_placement, inputs=[tree, paths, frames, state], outputs=outputs, dim=dim)
+    inputs, outputs = [tree, sums.paths, frames, state], zip(found, cotangents, strict=True)
+    tape.output(_placement, inputs=inputs, outputs=list(outputs), dim=dim)
     tape.call(forward=poses, backward=pull)
 
   def _record_motions(self, tape: Tape, frames: Frames, *, state: State, polar: bool) -> None:
@@ -177,7 +194,7 @@ class Sweep:
       tape.stack(n, count, dtype=wp.spatial_vector) for n in (rows, rows, rates, rates)
     )
     dim = tape.dim(count - 1)
-    inputs = [self.tree, self._paths, frames, state, self.coords, self.nodes]
+    inputs = [self.tree, self._sums.paths, frames, state, self.coords, self.nodes]
     self._record_velocities(tape, joint, inputs=inputs)
     self._record_sum(tape, joint, whole)
     kernel = motions.acceleration_kernel(self.fields, polar=polar)
@@ -185,7 +202,7 @@ class Sweep:
     self._record_sum(tape, joint_rates, whole_rates)
     kernel = motions.motion_kernel(self.fields, polar=polar)
     adjoint = motions.motion_adjoint_kernel(self.fields, polar=polar)
-    read = [self._paths, whole, whole_rates, self.nodes]
+    read = [self._sums.paths, whole, whole_rates, self.nodes]
 
     def forward() -> None:
       wp.launch(kernel, (rows + rates, *dim), inputs=read)
@@ -220,13 +237,7 @@ class Sweep:
     tape.call(forward=forward, backward=backward)
 
   def _record_sum(self, tape: Tape, terms: wp.array, sums: wp.array) -> None:
-    dim = (terms.shape[0], *tape.dim(self.topology.count - 1))
-
-    def forward() -> None:
-      wp.launch(path_sums.sum_paths, dim, inputs=[self._paths, terms], outputs=[sums])
-
-    def backward() -> None:
-      inputs = [self._paths, sums.grad]
-      wp.launch(path_sums.sum_paths_adjoint, dim, inputs=inputs, outputs=[terms.grad])
-
-    tape.call(forward=forward, backward=backward)
+    tape.call(
+      forward=lambda: self._sums.sum_paths(terms, sums),
+      backward=lambda: self._sums.add_subtrees(sums.grad, terms.grad),
+    )

@@ -70,10 +70,12 @@ class _Launch:
   seeds: Sequence[Any]  # adjoints of the outputs that are not those arrays' own gradients
   forward: bool
 
+  def runs(self, adjoint: bool) -> bool:
+    return adjoint or self.forward
+
   def run(self, adjoint: bool) -> None:
     if not adjoint:
-      if self.forward:
-        wp.launch(self.kernel, self.dim, inputs=self.inputs, outputs=self.outputs)
+      wp.launch(self.kernel, self.dim, inputs=self.inputs, outputs=self.outputs)
       return
     wp.launch(
       self.kernel,
@@ -91,10 +93,11 @@ class _Calls:
   forward: Callable[[], None] | None
   backward: Callable[[], None] | None
 
+  def runs(self, adjoint: bool) -> bool:
+    return (self.backward if adjoint else self.forward) is not None
+
   def run(self, adjoint: bool) -> None:
-    function = self.backward if adjoint else self.forward
-    if function is not None:
-      function()
+    (self.backward if adjoint else self.forward)()  # pyright: ignore[reportOptionalCall]
 
 
 @dataclasses.dataclass
@@ -222,7 +225,8 @@ class Tape:
       kernel: writes one row of every output a world.
       inputs: its inputs.
       outputs: pairs of an array that has the shape of the output, and its cotangent or None.
-      dim: of the launch; the shape of the first output by default.
+      dim: of the launch, by default the shape of the first output; from `Tape.dim` if the kernel
+        finds its world by `world_and_item`.
     """
     arrays, seeds = [x for x, _ in outputs], [x for _, x in outputs]
     dim, adjoint = dim or arrays[0].shape, self._adjoint_of(inputs)
@@ -243,7 +247,7 @@ class Tape:
     self._steps.append(_Step(work, self._section, self._beside))
 
   def begin_section(self) -> None:
-    """What is recorded from now on runs after, backwards before, what was recorded so far."""
+    """Starts a section: forwards it runs after all earlier ones, backwards before them."""
     self._section += 1
 
   @contextlib.contextmanager
@@ -252,11 +256,11 @@ class Tape:
 
     They may add to the same gradients, but only by atomic additions.
     """
-    self._beside = apart
+    before, self._beside = self._beside, apart
     try:
       yield
     finally:
-      self._beside = False
+      self._beside = before
 
   def finish(self) -> None:
     """Allocates the gradients, in one buffer that `clear()` zeroes."""
@@ -296,17 +300,20 @@ class Tape:
     self._run(self._steps[:count][::-1], adjoint=True)
 
   def _run(self, steps: list[_Step], *, adjoint: bool) -> None:
+    steps = [step for step in steps if step.work.runs(adjoint)]
     for _, group in itertools.groupby(steps, key=lambda step: step.section):
       section = list(group)
-      if self._side is not None and any(step.beside for step in section):
+      beside = [step for step in section if step.beside]
+      if self._side is None or not beside or len(beside) == len(section):
+        for step in section:
+          step.work.run(adjoint)
+        continue
+      try:
         with self._side.fork():
-          for step in section:
-            if step.beside:
-              step.work.run(adjoint)
+          for step in beside:
+            step.work.run(adjoint)
         for step in section:
           if not step.beside:
             step.work.run(adjoint)
+      finally:
         self._side.join()
-      else:
-        for step in section:
-          step.work.run(adjoint)

@@ -5,6 +5,7 @@ one node, and node 0 is the world. No kernel then loops over joints.
 """
 
 import dataclasses
+import itertools
 
 import mujoco
 import numpy as np
@@ -22,11 +23,13 @@ class Topology:
 
   Attributes:
     arrays: what each node is, and the node of each body.
+    bodies: of which body each node is a part, and of what that body begins with.
     paths: where each node stands in the tree.
     count: the number of nodes.
   """
 
   arrays: dict[str, np.ndarray]
+  bodies: dict[str, np.ndarray]
   paths: dict[str, np.ndarray]
   count: int
 
@@ -57,15 +60,16 @@ def topology(m: mujoco.MjModel) -> Topology:
     of_body=of_body,
     free_root=_free_roots(m, of_body),
   )
-  return Topology(arrays, _paths(m, body, parent), len(nodes))
+  bodies = dict(body=body, above=m.body_parentid[body], first=np.searchsorted(body, body))
+  return Topology(arrays, bodies, _paths(parent), len(nodes))
 
 
-def _paths(m: mujoco.MjModel, body: np.ndarray, parent: np.ndarray) -> dict[str, np.ndarray]:
+def _paths(parent: np.ndarray) -> dict[str, np.ndarray]:
   """What `path_sums.Paths` says of the nodes.
 
   They are numbered depth first, as bodies are: those of a subtree are `range(node, end)`.
   """
-  count = len(body)
+  count = len(parent)
   root, end = np.arange(count), np.arange(count) + 1
   for n in range(1, count):
     root[n] = root[parent[n]] if parent[n] else n
@@ -75,15 +79,8 @@ def _paths(m: mujoco.MjModel, body: np.ndarray, parent: np.ndarray) -> dict[str,
   for n in range(1, count):
     above.append([n, *above[parent[n]]])
   start = np.cumsum([0, *map(len, above)])
-  return dict(
-    body=body,
-    above=m.body_parentid[body],
-    first=np.searchsorted(body, body),
-    root=root,
-    end=end,
-    start=start,
-    chain=np.array(sum(above, []) or [0]),
-  )
+  chain = np.array([*itertools.chain.from_iterable(above)], dtype=int)
+  return dict(parent=parent, root=root, end=end, start=start, chain=chain)
 
 
 def _free_roots(m: mujoco.MjModel, of_body: np.ndarray) -> np.ndarray:

@@ -181,8 +181,8 @@ def joint_kernel(nfield: int, *, scalar: bool) -> wp.Kernel:
     tendons: Rates,
     out: Rates,
   ):
-    r, c = wp.tid()
-    world, i = world_and_item(r, c, t.world_fastest)
+    row, column = wp.tid()
+    world, i = world_and_item(row, column, t.world_fastest)
     kind = t.trntype[i]
     gear = t.actuator_gear[world % t.actuator_gear.shape[0], i]
     if kind == JOINT or kind == INPARENT:

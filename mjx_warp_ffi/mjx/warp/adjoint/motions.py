@@ -68,20 +68,18 @@ def joint_velocities(
   nodes: Nodes,
   joint: wp.array3d[wp.spatial_vector],
 ):
-  """What each joint adds to the velocity, row 0, and to the fields, a thread per row and node."""
-  row, i, j = wp.tid()
+  """What each joint adds to the velocity, row 0, and to the fields, a thread per node."""
+  i, j = wp.tid()
   world, n = world_and_item(i, j, paths.world_fastest)
-  n = n + 1
+  n += 1
   q = nodes.xquat[world, n]
   axis, arm = joint_frame(tree, frames, world, n, q)
   kind = tree.kind[n]
   d = tree.dofadr[n]
-  t = wp.spatial_vector()
-  if row == 0:
-    t = twist(kind, axis, q, state.qvel, world, d)
-  else:
-    t = twist(kind, axis, q, coords[row - 1], world, d)
-  joint[row, world, n] = moved(t, arm + paths.points[world, paths.root[n]] - nodes.xpos[world, n])
+  r = arm + paths.points[world, paths.root[n]] - nodes.xpos[world, n]
+  joint[0, world, n] = moved(twist(kind, axis, q, state.qvel, world, d), r)
+  for f in range(coords.shape[0]):
+    joint[1 + f, world, n] = moved(twist(kind, axis, q, coords[f], world, d), r)
 
 
 @wp.func
@@ -234,8 +232,7 @@ def acceleration_kernel(fields: Fields, *, polar: bool) -> wp.Kernel:
 
 @functools.cache
 def motion_kernel(fields: Fields, *, polar: bool) -> wp.Kernel:
-  """Velocities, fields and accelerations at the nodes' origins, a thread per row and node."""
-  rows = 1 + fields.count
+  """Velocities, fields and accelerations at the nodes' origins, a thread per node."""
 
   @wp.kernel(enable_backward=False, module="unique")
   def node_motions(
@@ -244,29 +241,24 @@ def motion_kernel(fields: Fields, *, polar: bool) -> wp.Kernel:
     rates: wp.array3d[wp.spatial_vector],
     out: Nodes,
   ):
-    row, i, j = wp.tid()
+    i, j = wp.tid()
     world, n = world_and_item(i, j, paths.world_fastest)
-    n = n + 1
+    n += 1
     r = out.xpos[world, n] - paths.points[world, paths.root[n]]
-    if row < wp.static(rows):
-      f = moved(whole[row, world, n], r)
-      if row == 0:
-        out.vel[world, n] = f
-      else:
-        out.fields[row - 1, world, n] = f
-    else:
-      v = moved(whole[0, world, n], r)
-      om = wp.spatial_top(v)
-      a = moved(rates[row - wp.static(rows), world, n], r)
-      if row == wp.static(rows):
-        lin = wp.spatial_bottom(a) + wp.cross(om, wp.spatial_bottom(v))
-        out.acc[world, n] = wp.spatial_vector(wp.spatial_top(a), lin)
-      elif wp.static(polar):
-        u = whole[wp.static(1 + fields.a), world, n] - whole[wp.static(1 + fields.z), world, n]
-        u = moved(u, r)
-        lin = wp.spatial_bottom(a) + wp.cross(wp.spatial_top(u), wp.spatial_bottom(v))
-        lin = lin + wp.cross(om, wp.spatial_bottom(u))
-        out.polar[world, n] = wp.spatial_vector(wp.spatial_top(a), lin)
+    v = moved(whole[0, world, n], r)
+    om = wp.spatial_top(v)
+    out.vel[world, n] = v
+    a = moved(rates[0, world, n], r)
+    lin = wp.spatial_bottom(a) + wp.cross(om, wp.spatial_bottom(v))
+    out.acc[world, n] = wp.spatial_vector(wp.spatial_top(a), lin)
+    for f in range(wp.static(fields.count)):
+      out.fields[f, world, n] = moved(whole[1 + f, world, n], r)
+    if wp.static(polar):
+      u = out.fields[wp.static(fields.a), world, n] - out.fields[wp.static(fields.z), world, n]
+      p = moved(rates[1, world, n], r)
+      lin = wp.spatial_bottom(p) + wp.cross(wp.spatial_top(u), wp.spatial_bottom(v))
+      lin = lin + wp.cross(om, wp.spatial_bottom(u))
+      out.polar[world, n] = wp.spatial_vector(wp.spatial_top(p), lin)
 
   return node_motions
 

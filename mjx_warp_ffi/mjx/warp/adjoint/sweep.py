@@ -205,7 +205,7 @@ class Sweep:
     read = [self._sums.paths, whole, whole_rates, self.nodes]
 
     def forward() -> None:
-      wp.launch(kernel, (rows + rates, *dim), inputs=read)
+      wp.launch(kernel, dim, inputs=read)
 
     def backward() -> None:
       given = Nodes()
@@ -220,7 +220,7 @@ class Sweep:
     dim = tape.dim(self.topology.count - 1)
 
     def forward() -> None:
-      wp.launch(motions.joint_velocities, (joint.shape[0], *dim), inputs=inputs, outputs=[joint])
+      wp.launch(motions.joint_velocities, dim, inputs=inputs, outputs=[joint])
 
     def backward() -> None:
       gradients = motions.Gradients()

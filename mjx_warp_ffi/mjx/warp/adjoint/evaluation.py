@@ -44,15 +44,16 @@ class Evaluation:
     self._refines = step.geometry is not None and step.geometry.refines
     polish = settings.polish
     if polish is None:
-      # a row's force has the error of the acceleration times the stiffness of the row
-      polish = step.discrete or needs.row_forces  # that of the discrete step may be iterative
+      # A row's force has the error of the acceleration times the stiffness of the row. The solve of
+      # the discrete step may be iterative. One that starts anew is as good as the forward solve.
+      polish = step.discrete or needs.row_forces
     self._restarts = self.soft is not None or (
       step.has_rows and (self._refines or solve.stops_early(m))
     )
-    polish = needs.solves and (polish or self._restarts)
+    polish = needs.solves and polish
     self._needs_forces = any(
       (
-        polish,
+        polish or (needs.solves and self._restarts),
         step.implicitfast,
         step.has_welds,
         masked,

@@ -28,7 +28,7 @@ def run(name, *arguments):
   ("name", "contenders"),
   [
     ("step", "mjwarp captured,mjx_warp_ffi"),
-    ("gradient", "rollout alone,gradient by scan"),
+    ("gradient", "rollout alone,gradient by scan,gradient by scan (1 iteration)"),
     ("options", "step,autoreset,deterministic,step and reset of 1 %,reset of 1 %"),
     ("scaling", "1 device,2 devices"),
     ("step_parts", "captured,own buffers,own kernels,copies,scan"),

@@ -1,8 +1,8 @@
 """Velocity fields and accelerations of the nodes, from what the joints add, and their adjoints.
 
 All are spatial vectors at one point of each tree, `Paths.points` of its root, which is held fixed;
-`node_motions` takes them to the origins of the nodes. The adjoints of the two kernels with many
-threads a node are written out: an element then has one writer, and needs no atomic addition.
+`node_motions` takes them to the origins of the nodes. The adjoints of the two kernels with the most
+numbers are written out: an element then has one writer, and needs no atomic addition.
 """
 
 import functools

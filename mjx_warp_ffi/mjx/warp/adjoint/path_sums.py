@@ -137,7 +137,7 @@ class PathSums:
 
   Attributes:
     paths: for the kernels.
-    walks: whether a thread a world walks: then terms of `add_subtrees` become sums.
+    walks: whether a thread a world walks: then `add_subtrees` overwrites the terms.
   """
 
   def __init__(self, top: Topology, tape: Tape, *, points: wp.array, turns: wp.array):

@@ -179,9 +179,12 @@ class Sweep:
       wp.launch(_poses, dim, inputs=[tree, bodies, sums.paths, frames, state, d.xpos, d.xquat])
 
     def pull() -> None:
+      wrenches = self._wrenches
       if sums.walks:
-        sums.add_subtrees(self._wrenches, totals)
-      inputs = [sums.paths, self._wrenches, sums.walks]
+        totals.zero_()
+        sums.add_subtrees(wrenches, totals)
+        wrenches = totals
+      inputs = [sums.paths, wrenches, sums.walks]
       wp.launch(_pull_subtrees, dim, inputs=inputs, outputs=cotangents)
 
     inputs, outputs = [tree, sums.paths, frames, state], zip(found, cotangents, strict=True)

@@ -196,15 +196,17 @@ def test_both_layouts_of_the_intermediate_arrays_agree(name, integrator):
   case.adjoint.launch()
   other = _beside(case, wrt=wrt, settings=Settings(world_fastest=True))
   other.launch()
-  _assert_agree(case.adjoint, other)
+  # the sums of the two layouts round otherwise, which stiff rows amplify
+  _assert_agree(case.adjoint, other, STIFF if name == "rows" else 2e-5)
 
 
-def test_what_runs_beside_the_rest_is_apart_from_it():
+@pytest.mark.parametrize("name", ["contacts", "rows"])
+def test_what_runs_beside_the_rest_is_apart_from_it(name):
   """The order on the CPU is another one then; a GPU runs both at once."""
-  text, states, _ = _MODELS["contacts"]
-  case = Case(load(text), states(load(text)), wrt=("geom_friction",))
+  text, states, wrt = _MODELS[name]
+  case = Case(load(text), states(load(text)), wrt=wrt)
   case.adjoint.launch()
-  other = _beside(case, wrt=("geom_friction",))
+  other = _beside(case, wrt=wrt)
   order = []
 
   class Side:
@@ -256,12 +258,12 @@ def _beside(case, **options):
   return other
 
 
-def _assert_agree(one, other):
+def _assert_agree(one, other, tolerance=1e-5):
   for name in other.gradients:
     if one.gradients[name].size:
       a, b = (x.gradients[name].numpy() for x in (one, other))
       assert np.all(np.isfinite(a))
-      assert_close(a, b, STIFF, name)  # the order of sums differs
+      assert_close(a, b, tolerance, name)  # the order of sums differs
 
 
 def test_the_gradient_is_that_of_the_solution_where_the_forward_solve_stopped_early():

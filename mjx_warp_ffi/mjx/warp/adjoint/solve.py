@@ -145,7 +145,8 @@ class Newton:
     m: the model.
     d: the workspace; its position, velocity and smooth force stages are up to date when used.
     rows: whether H is another matrix than M: constraint rows can exist, or the step is discrete.
-    polish: whether to take the Newton step; without it the smooth forces need not be there.
+    polish: whether to take the Newton step; without it and `restart` the smooth forces need not be
+      there.
   """
 
   def __init__(self, m: mjw.Model, d: mjw.Data, *, rows: bool, polish: bool = True):

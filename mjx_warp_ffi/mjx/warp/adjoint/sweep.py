@@ -169,9 +169,8 @@ class Sweep:
     dim = tape.dim(count - 1)
     ints = {k: wp.array(x, dtype=int, device=tape.device) for k, x in self.topology.bodies.items()}
     bodies = tape.struct(Bodies, **ints)
-    self._wrenches, totals = (
-      tape.stack(1, count, dtype=wp.spatial_vector, gradient=False) for _ in range(2)
-    )
+    self._wrenches = tape.stack(1, count, dtype=wp.spatial_vector, gradient=False)
+    totals = wp.zeros_like(self._wrenches) if sums.walks else self._wrenches
     found = [alias(self.arrays[name]) for name in ("xpos", "xquat")]
     cotangents = [tape.array(count, dtype=x.dtype, gradient=False) for x in found]
 
@@ -179,12 +178,10 @@ class Sweep:
       wp.launch(_poses, dim, inputs=[tree, bodies, sums.paths, frames, state, d.xpos, d.xquat])
 
     def pull() -> None:
-      wrenches = self._wrenches
       if sums.walks:
         totals.zero_()
-        sums.add_subtrees(wrenches, totals)
-        wrenches = totals
-      inputs = [sums.paths, wrenches, sums.walks]
+        sums.add_subtrees(self._wrenches, totals)
+      inputs = [sums.paths, totals, sums.walks]
       wp.launch(_pull_subtrees, dim, inputs=inputs, outputs=cotangents)
 
     inputs, outputs = [tree, sums.paths, frames, state], zip(found, cotangents, strict=True)

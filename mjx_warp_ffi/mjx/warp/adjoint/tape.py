@@ -205,9 +205,7 @@ class Tape:
     """
     if self.muted:
       return
-    shape = (self.nworld, dim) if isinstance(dim, int) else dim
-    if isinstance(dim, int):
-      dim = self.dim(dim)
+    shape, dim = ((self.nworld, dim), self.dim(dim)) if isinstance(dim, int) else (dim, dim)
     strides = (0,) * len(shape)
     place, seed = (
       wp.array(ptr=x.ptr, dtype=float, shape=shape, strides=strides, device=self.device)

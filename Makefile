@@ -48,7 +48,7 @@ demo: $(VENV)/.demo ## hundreds of humanoids fall, checked against C MuJoCo; wri
 lint: $(VENV)/.dev ## format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
+	$(BIN)/python tests/support/typecheck.py
 
 format: $(VENV)/.dev ## format in place and apply the safe fixes
 	$(BIN)/ruff format .

@@ -17,7 +17,7 @@ import mujoco
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
-import contact_geometry_reference as reference  # noqa: E402
+from support import contact_geometry_reference as reference  # noqa: E402
 
 LENGTHS = (1e-6, 1e-5, 1e-4)  # of the differences; the two that agree best are believed
 DEPTHS = (-0.001, -0.004, -0.012)

@@ -24,10 +24,13 @@ import warp as wp
 
 from mjx_warp_ffi.cli import contenders, timing
 from mjx_warp_ffi.cli.contenders import Prepared, Workload
-from mjx_warp_ffi.mjx.warp import ffi, fields, forward
-from mjx_warp_ffi.mjx.warp.workspace import EARLY, Plan, Workspace
-from mjx_warp_ffi.third_party.warp import copies
-from mjx_warp_ffi.third_party.warp.graphs import Early
+from mjx_warp_ffi.mjx.data import fields
+from mjx_warp_ffi.mjx.warp import ffi
+from mjx_warp_ffi.mjx.warp.functions import forward
+from mjx_warp_ffi.mjx.warp.staging.plan import Plan
+from mjx_warp_ffi.mjx.warp.staging.workspace import EARLY, Workspace
+from mjx_warp_ffi.third_party.warp.launchers import copies
+from mjx_warp_ffi.third_party.warp.launchers.staged import Early
 
 DEFAULTS = {
   "models": "humanoid",

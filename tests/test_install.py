@@ -11,9 +11,9 @@ import jax
 import mujoco
 import numpy as np
 import pytest
-from helpers import ROOT, model_path
 
 from mjx_warp_ffi import mjx
+from support.helpers import ROOT, model_path
 
 MIGRATION = ROOT / "docs" / "migrating-from-mjx.md"
 

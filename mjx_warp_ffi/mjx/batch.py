@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from mjx_warp_ffi.mjx.types import Model, leaf_shape
-from mjx_warp_ffi.mjx.warp import fields
+from mjx_warp_ffi.mjx.data import fields
+from mjx_warp_ffi.mjx.data.types import Model, leaf_shape
 
 
 def where(mask: jax.Array, a: Any, b: Any) -> Any:

@@ -12,10 +12,10 @@ import mujoco
 import numpy as np
 
 from mjx_warp_ffi.mjx import io
+from mjx_warp_ffi.mjx.data.types import Data, Model
 from mjx_warp_ffi.mjx.forward import step
-from mjx_warp_ffi.mjx.types import Data, Model
-from mjx_warp_ffi.mjx.warp import io as warp_io
-from mjx_warp_ffi.mjx.warp import peaks
+from mjx_warp_ffi.mjx.warp.models import acceptance
+from mjx_warp_ffi.mjx.warp.staging import peaks
 
 _HOLD = 20  # steps for which a random control is held
 
@@ -106,16 +106,16 @@ def suggest_sizes(
   qpos, qvel = (jnp.asarray(np.stack(x), jnp.float32) for x in zip(*states, strict=True))
   run = functools.partial(_rollout, model, qpos, qvel, jnp.asarray(controls, jnp.float32))
   sizes = {
-    "nconmax": 2 * warp_io.default_nconmax(mj_model),
-    "njmax": 2 * warp_io.default_njmax(mj_model),
+    "nconmax": 2 * acceptance.default_nconmax(mj_model),
+    "njmax": 2 * acceptance.default_njmax(mj_model),
   }
   overflow, seen = run(sizes)
   while np.any(overflow):
     sizes = {name: 2 * size for name, size in sizes.items()}
     overflow, seen = run(sizes)
-  sizes = {name: warp_io.round_up(slack * size) for name, size in seen.items()}
+  sizes = {name: acceptance.round_up(slack * size) for name, size in seen.items()}
   while np.any(run(sizes)[0]):  # the pairs that may touch need places too
-    sizes["nconmax"] = warp_io.round_up(1.5 * sizes["nconmax"])
+    sizes["nconmax"] = acceptance.round_up(1.5 * sizes["nconmax"])
   return sizes
 
 

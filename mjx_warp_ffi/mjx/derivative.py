@@ -10,15 +10,16 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from mjx_warp_ffi.mjx import tangent
-from mjx_warp_ffi.mjx.spec import Sizes
-from mjx_warp_ffi.mjx.types import Data, Model, with_results
-from mjx_warp_ffi.mjx.warp import fd, fields
-from mjx_warp_ffi.mjx.warp import forward as backend
+from mjx_warp_ffi.mjx.data import fields
+from mjx_warp_ffi.mjx.data.spec import Sizes
+from mjx_warp_ffi.mjx.data.types import Data, Model, with_results
+from mjx_warp_ffi.mjx.numerics import tangent
 from mjx_warp_ffi.mjx.warp.ffi import Inputs, check, inputs_of
+from mjx_warp_ffi.mjx.warp.functions import forward as backend
+from mjx_warp_ffi.mjx.warp.gradient import differences
 
 
-def _results_of(sizes: Sizes) -> fd.Results:
+def _results_of(sizes: Sizes) -> differences.Results:
   """The step as a function of arrays alone, so that it closes over none that is traced."""
   return lambda m, arrays: backend.step.results(m, Inputs(arrays, sizes))
 
@@ -66,7 +67,7 @@ def transition_fd(
 
   steps = {}
   for name in (n for n in ("qpos", "qvel", "act", "ctrl") if n in inputs):
-    sizes = fd.step_sizes(m, inputs, name=name)
+    sizes = differences.step_sizes(m, inputs, name=name)
     sizes = sizes if eps is None else jnp.full_like(sizes, eps)
     limits = _room(m, inputs["ctrl"], sizes) if name == "ctrl" else (True, True)
     forwards = jnp.where(limits[0], sizes, 0)
@@ -79,7 +80,7 @@ def transition_fd(
   if not steps:
     none = jnp.zeros((0, 0), jnp.float32), jnp.zeros((m.nsensordata, 0), jnp.float32)
     return none[0], none[0], none[1], none[1]
-  state, sensors = fd.quotients(
+  state, sensors = differences.quotients(
     results, change, m=m, inputs=inputs, steps=steps, base=None if centered else base
   )
   return state[:n].T, state[n:].T, sensors[:n].T, sensors[n:].T
@@ -124,12 +125,14 @@ def step_jvp(m: Model, d: Data, tangents: Mapping[str, Any]) -> tuple[Data, Data
     if given[name].size:
       direction[name] = given[name].ravel()
   ratios = [jnp.zeros(1, jnp.float32)]
-  ratios += [jnp.abs(t) / fd.step_sizes(m, inputs, name=n) for n, t in direction.items()]
+  ratios += [jnp.abs(t) / differences.step_sizes(m, inputs, name=n) for n, t in direction.items()]
   most = jnp.max(jnp.concatenate(ratios))
   h = 1 / jnp.where(most > 0, most, 1)
 
   def at(scale: jax.Array) -> dict[str, jax.Array]:
-    return results(*fd.displaced(m, inputs, amounts={n: scale * t for n, t in direction.items()}))
+    return results(
+      *differences.displaced(m, inputs, amounts={n: scale * t for n, t in direction.items()})
+    )
 
   out = jax.vmap(at)(jnp.array([1, -1, 0], h.dtype) * h)
   here = with_results(d, {n: x[2] for n, x in out.items()})
@@ -146,7 +149,7 @@ def _is_float(x: jax.Array) -> bool:
 def _direction(m: Model, d: Data, name: str, x: Any) -> jax.Array:
   """A tangent, checked; that of qpos in the tangent space."""
   inputs = {n: getattr(d, n) for n in fields.STATE}
-  shape, x = fd.value_of(m, inputs, name=name).shape, jnp.asarray(x, jnp.float32)
+  shape, x = differences.value_of(m, inputs, name=name).shape, jnp.asarray(x, jnp.float32)
   if name == "qpos" and x.shape == (m.nv,) != shape:
     return x
   if x.shape != shape:

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import mujoco
 import numpy as np
 
-from mjx_warp_ffi.mjx.types import Data
-from mjx_warp_ffi.mjx.warp import fields
+from mjx_warp_ffi.mjx.data import fields
+from mjx_warp_ffi.mjx.data.types import Data
 
 _INTEGRATED = ("qpos", "qvel", "act", "history", "plastic")
 _ROW_COUNTS = ("nefc", "ne", "nf", "nl")  # follow from the rows that MuJoCo makes

@@ -6,11 +6,11 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
-from mjx_warp_ffi.mjx.types import Data, Model
-from mjx_warp_ffi.mjx.warp import forward as backend
+from mjx_warp_ffi.mjx.data.types import Data, Model
 from mjx_warp_ffi.mjx.warp.adjoint.step import Scope
-from mjx_warp_ffi.mjx.warp.substeps import differentiable_steps
-from mjx_warp_ffi.mjx.warp.vjp import differentiable
+from mjx_warp_ffi.mjx.warp.functions import forward as backend
+from mjx_warp_ffi.mjx.warp.functions.substeps import differentiable_steps
+from mjx_warp_ffi.mjx.warp.gradient.vjp import differentiable
 
 _forward = differentiable(backend.forward, Scope.FORWARD)
 

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from mjx_warp_ffi.mjx import checks, fetch, types
-from mjx_warp_ffi.mjx.smoothing import ContactSmoothing
-from mjx_warp_ffi.mjx.spec import Sizes, Spec
-from mjx_warp_ffi.mjx.types import Contact, Data, Model
-from mjx_warp_ffi.mjx.warp import fields, options
-from mjx_warp_ffi.mjx.warp import io as warp_io
+from mjx_warp_ffi.mjx import fetch
+from mjx_warp_ffi.mjx.data import checks, fields, options, types
+from mjx_warp_ffi.mjx.data.smoothing import ContactSmoothing
+from mjx_warp_ffi.mjx.data.spec import Sizes, Spec
+from mjx_warp_ffi.mjx.data.types import Contact, Data, Model
+from mjx_warp_ffi.mjx.warp.models import acceptance
 
 
 def _check_impl(impl: Any) -> None:
@@ -90,7 +90,8 @@ def put_model(
   checks.check_gradient(gradient)
   _check_smoothing(contact_smoothing, gradient)
   settings = dict(gradient=gradient, contact_smoothing=contact_smoothing, autoreset=autoreset)
-  model = types.model_of(m, warp_io.check_and_options(m), **settings)
+  statics = acceptance.check_and_options(m)
+  model = types.model_of(m, statics, accepts=acceptance.check_options, **settings)
   return model if device is None else jax.device_put(model, device)
 
 
@@ -106,11 +107,11 @@ def _sizes(
     if given.get(world) is not None and given.get(pool) is not None:
       raise ValueError(f"give {world} (for each world) or {pool} (for all worlds), not both")
   if given["nconmax"] is None:
-    given["nconmax"] = warp_io.default_nconmax(mjm, mj_data)
+    given["nconmax"] = acceptance.default_nconmax(mjm, mj_data)
     if given.get("naconmax") is not None:
       given["nconmax"] = min(given["nconmax"], given["naconmax"])
   if given["njmax"] is None:
-    given["njmax"] = warp_io.default_njmax(mjm, mj_data)
+    given["njmax"] = acceptance.default_njmax(mjm, mj_data)
   return Sizes(structure, **given)
 
 

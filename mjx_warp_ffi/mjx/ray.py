@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mjx_warp_ffi.mjx.types import Data, Model
-from mjx_warp_ffi.mjx.warp import rays as backend
+from mjx_warp_ffi.mjx.data.types import Data, Model
+from mjx_warp_ffi.mjx.warp.functions import rays as backend
 
 _GROUPS = 6
 

@@ -11,9 +11,9 @@ import mujoco
 import numpy as np
 from flax import struct
 
-from mjx_warp_ffi.mjx.spec import Spec
-from mjx_warp_ffi.mjx.types import Data, Model
-from mjx_warp_ffi.mjx.warp import render as backend
+from mjx_warp_ffi.mjx.data.spec import Spec
+from mjx_warp_ffi.mjx.data.types import Data, Model
+from mjx_warp_ffi.mjx.warp.functions import render as backend
 
 
 @struct.dataclass

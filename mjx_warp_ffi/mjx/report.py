@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mjx_warp_ffi.mjx.warp import report
+from mjx_warp_ffi.mjx.warp.gradient import unruled_outputs
 
 
 def gradient_report(*, clear: bool = False) -> tuple[str, ...]:
@@ -21,4 +21,4 @@ def gradient_report(*, clear: bool = False) -> tuple[str, ...]:
     Names of fields of Data, such as ("qfrc_bias",); empty if every gradient had its rules. Take
     them out of the loss, or put the model with `gradient="fd"`.
   """
-  return report.read(clear=clear)
+  return unruled_outputs.read(clear=clear)

@@ -12,9 +12,9 @@ import numpy as np
 
 from mjx_warp_ffi.mjx import io
 from mjx_warp_ffi.mjx.batch import where
-from mjx_warp_ffi.mjx.spec import Sizes, Spec
-from mjx_warp_ffi.mjx.types import Data, Model
-from mjx_warp_ffi.mjx.warp.batching import laid_as
+from mjx_warp_ffi.mjx.data.spec import Sizes, Spec
+from mjx_warp_ffi.mjx.data.types import Data, Model
+from mjx_warp_ffi.mjx.warp.staging.batching import laid_as
 
 # The fields of Data that a keyframe holds, and their names in MjModel.
 _KEYS = {

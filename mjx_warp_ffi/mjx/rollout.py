@@ -13,12 +13,11 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from mjx_warp_ffi.mjx import checks
+from mjx_warp_ffi.mjx.data import checks, fields
+from mjx_warp_ffi.mjx.data.types import Data, Model
 from mjx_warp_ffi.mjx.forward import advance, step
-from mjx_warp_ffi.mjx.types import Data, Model
-from mjx_warp_ffi.mjx.warp import fields
-from mjx_warp_ffi.mjx.warp.batching import varying_alike
-from mjx_warp_ffi.mjx.warp.reverse import reverse_only
+from mjx_warp_ffi.mjx.warp.gradient.reverse_only import reverse_only
+from mjx_warp_ffi.mjx.warp.staging.batching import varying_alike
 
 Outputs = Sequence[str] | Callable[[Data], Any]
 State = dict[str, jax.Array]

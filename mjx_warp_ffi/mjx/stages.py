@@ -19,9 +19,9 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from mjx_warp_ffi.mjx.data.types import Data, Model
 from mjx_warp_ffi.mjx.forward import step
-from mjx_warp_ffi.mjx.types import Data, Model
-from mjx_warp_ffi.mjx.warp import stages as backend
+from mjx_warp_ffi.mjx.warp.functions import stages as backend
 
 _STAGE = mujoco.mjtStage
 _INTEGRATOR = mujoco.mjtIntegrator

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from mjx_warp_ffi.mjx.types import Data, Model
+from mjx_warp_ffi.mjx.data.types import Data, Model
 
 # Fields of Data in the order of their bits. Plugins, which mujoco_warp does not run, have none.
 _FIELDS = {

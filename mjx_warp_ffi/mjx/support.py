@@ -10,11 +10,11 @@ import mujoco
 import numpy as np
 from flax import struct
 
-from mjx_warp_ffi.mjx.types import Data, Model
-from mjx_warp_ffi.mjx.warp import inertia
-from mjx_warp_ffi.mjx.warp import io as warp_io
-from mjx_warp_ffi.mjx.warp import support as backend
-from mjx_warp_ffi.mjx.warp.contact_force import contact_force as contact_forces
+from mjx_warp_ffi.mjx.data.types import Data, Model
+from mjx_warp_ffi.mjx.warp.functions import inertia
+from mjx_warp_ffi.mjx.warp.functions import support as backend
+from mjx_warp_ffi.mjx.warp.functions.contact_force import contact_force as contact_forces
+from mjx_warp_ffi.mjx.warp.models import acceptance
 
 _EXACT = jax.lax.Precision.HIGHEST  # a GPU's default would round the factors to 10 bits
 
@@ -267,7 +267,7 @@ def name2id(m: Model | mujoco.MjModel, typ: mujoco.mjtObj, name: str) -> int:
 
 def is_sparse(m: Model | mujoco.MjModel) -> bool:
   """Whether MuJoCo Warp keeps the constraint Jacobian of this model sparse."""
-  return warp_io.is_sparse(_mj_model(m))
+  return acceptance.is_sparse(_mj_model(m))
 
 
 def _mj_model(m: Model | mujoco.MjModel) -> mujoco.MjModel:

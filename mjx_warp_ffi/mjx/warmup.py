@@ -13,10 +13,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from mjx_warp_ffi.mjx import io
 from mjx_warp_ffi.mjx.batch import model_axes
+from mjx_warp_ffi.mjx.data import fields
+from mjx_warp_ffi.mjx.data.types import Data, Model, leaf_shape
 from mjx_warp_ffi.mjx.forward import step
 from mjx_warp_ffi.mjx.reset import forget_defaults
-from mjx_warp_ffi.mjx.types import Data, Model, leaf_shape
-from mjx_warp_ffi.mjx.warp import fields, modules
+from mjx_warp_ffi.mjx.warp.staging import caches
 
 
 def warmup(
@@ -77,7 +78,7 @@ def _warm(
   show({"advance": 1, "description": "compiling"})
   compiled = lowered.compile()
   show({"advance": 1, "description": "kernels"})
-  with modules.listening(loaded):
+  with caches.listening(loaded):
     jax.block_until_ready(compiled(*args))
   show({"advance": 1})
 
@@ -99,5 +100,5 @@ def clear_caches() -> None:
 
   The next call makes what it needs anew. Counts of `capacity_peaks` start again from zero.
   """
-  modules.clear()
+  caches.clear()
   forget_defaults()

@@ -22,13 +22,15 @@ import numpy as np
 import warp as wp
 from flax import struct
 
-from mjx_warp_ffi.mjx.spec import Sizes
-from mjx_warp_ffi.mjx.types import Data, Model, leaf_shape, with_results
-from mjx_warp_ffi.mjx.warp import batching, fields
-from mjx_warp_ffi.mjx.warp.packing import Packing
-from mjx_warp_ffi.mjx.warp.types import DisableBit, GainType, IntegratorType
-from mjx_warp_ffi.mjx.warp.workspace import EARLY, Plan, Workspace
-from mjx_warp_ffi.third_party.warp.graphs import Early, GraphMode
+from mjx_warp_ffi.mjx.data import fields
+from mjx_warp_ffi.mjx.data.spec import Sizes
+from mjx_warp_ffi.mjx.data.types import Data, Model, leaf_shape, with_results
+from mjx_warp_ffi.mjx.data.warp_enums import DisableBit, GainType, IntegratorType
+from mjx_warp_ffi.mjx.warp.staging import batching
+from mjx_warp_ffi.mjx.warp.staging.packing import Packing
+from mjx_warp_ffi.mjx.warp.staging.plan import Plan
+from mjx_warp_ffi.mjx.warp.staging.workspace import EARLY, Workspace
+from mjx_warp_ffi.third_party.warp.launchers.staged import Early, GraphMode
 from mjx_warp_ffi.third_party.warp.program import Program, jax_program
 
 Function = Callable[[mjw.Model, mjw.Data], None]

@@ -7,7 +7,9 @@ import jax
 import numpy as np
 
 from mjx_warp_ffi.third_party.warp import call as call_lib
-from mjx_warp_ffi.third_party.warp import guard, target, xla_ffi
+from mjx_warp_ffi.third_party.warp import xla_ffi
+from mjx_warp_ffi.third_party.warp.calls import target
+from mjx_warp_ffi.third_party.warp.process import guard
 
 _OLDEST_JAX = (0, 8, 0)
 

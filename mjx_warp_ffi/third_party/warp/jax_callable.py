@@ -8,21 +8,14 @@ from typing import Any
 
 import warp as wp
 
-from mjx_warp_ffi.third_party.warp import args as args_lib
-from mjx_warp_ffi.third_party.warp import (
-  binding,
-  cache,
-  dispatch,
-  graphs,
-  guard,
-  identity,
-  preload,
-  runtime,
-  shortcut,
-  target,
-)
-from mjx_warp_ffi.third_party.warp.graphs import GraphMode
-from mjx_warp_ffi.third_party.warp.preload import ModulePreloadMode
+from mjx_warp_ffi.third_party.warp.calls import dispatch, slots, target
+from mjx_warp_ffi.third_party.warp.launchers import binding, staged
+from mjx_warp_ffi.third_party.warp.launchers.direct import ByAddress, Direct
+from mjx_warp_ffi.third_party.warp.launchers.staged import GraphMode
+from mjx_warp_ffi.third_party.warp.process import guard, preload
+from mjx_warp_ffi.third_party.warp.process.preload import ModulePreloadMode
+from mjx_warp_ffi.third_party.warp.signature import arguments as args_lib
+from mjx_warp_ffi.third_party.warp.signature import names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,82 +33,6 @@ class CallableOptions:
   has_side_effect: bool
 
 
-class _Direct:
-  """GraphMode NONE and JAX: the body runs in every call, on XLA's buffers."""
-
-  ordered = False
-
-  def __init__(self, owner: "FfiCallable", statics: dict, bound: binding.Binding):
-    self.routine: shortcut.Routine | None = None
-    self._func = owner.func
-    self._signature = owner.signature
-    self._statics = statics
-    self._bound = bound
-    self._modules = owner.modules
-    self._waits = owner.graph_mode == GraphMode.NONE
-    self._runs: list[list[Any]] = []
-
-  def __call__(self, pointers: bytes, stream: int) -> None:
-    device = self._bound.device
-    runs = self._bound.runs(pointers)
-    if not self._runs:
-      self._runs = [self._signature.merge(arrays, self._statics) for arrays in runs]
-    loaded = self.routine is not None
-    with guard.body(device, stream, alone=not loaded, waits=self._waits):
-      if device.is_cuda and runtime.is_capturing(stream):
-        self._captured_by_xla()
-      else:
-        self._body()
-    if not loaded:
-      self.routine = shortcut.Routine(body=self._again)
-
-  def _again(self, pointers: bytes | None, stream: int) -> None:
-    """Serves a call that XLA does not capture, and for which a call was served before."""
-    if pointers is not None:
-      self._bound.runs(pointers)
-    with guard.body(self._bound.device, stream, waits=self._waits):
-      self._body()
-
-  def _body(self) -> None:
-    for arguments in self._runs:
-      self._func(*arguments)
-
-  def _captured_by_xla(self) -> None:
-    try:
-      with wp.ScopedCapture(external=True) as capture:
-        self._body()
-    except Exception as error:
-      raise RuntimeError(
-        "XLA cannot capture this body; GraphMode.WARP_STAGED captures it apart from XLA, "
-        "GraphMode.NONE runs it uncaptured"
-      ) from error
-    self._modules |= capture.graph.module_execs  # pyright: ignore
-
-
-class _ByAddress:
-  """GraphMode WARP: captured on XLA's buffers, for these addresses."""
-
-  ordered = False  # CUDA itself runs the launches of one graph one after the other
-
-  def __init__(self, owner: "FfiCallable", statics: dict, bound: binding.Binding):
-    self.routine: shortcut.Routine | None = None
-    self._body = owner.run_body
-    self._statics = statics
-    self._bound = bound
-    self._graph: graphs.Graph | None = None
-
-  def __call__(self, pointers: bytes, stream: int) -> None:
-    if self._graph is not None:
-      self._graph.replay(stream)
-      return
-    runs = self._bound.runs(pointers)
-    with guard.body(self._bound.device, stream, alone=True):
-      self._body(runs, self._statics)
-    self._graph = graphs.Graph(self._bound.device, lambda: self._body(runs, self._statics))
-    if self._graph.executable is not None:
-      self.routine = shortcut.Routine([self._graph.executable], keep=self._graph)
-
-
 class FfiCallable:
   """A Python function over Warp arrays that JAX can call. Made by `jax_callable`."""
 
@@ -129,7 +46,7 @@ class FfiCallable:
     self.graph_mode = options.graph_mode
     # A graph that XLA captured does not keep the modules of its kernels loaded.
     self.modules: set[Any] = set()
-    self.name = identity.NAMES.name("callable", func, owner=self, options=repr(options))
+    self.name = names.NAMES.name("callable", func, owner=self, options=repr(options))
     self._captures = self.graph_mode not in (GraphMode.NONE, GraphMode.JAX)
     self._dispatcher = dispatch.Dispatcher(
       self._build,
@@ -199,9 +116,9 @@ class FfiCallable:
     statics, _ = self.signature.decode(shapes.key)
     bound = binding.Binding(self.signature, device, inputs=shapes.inputs, outputs=shapes.outputs)
     if self.graph_mode in (GraphMode.NONE, GraphMode.JAX):
-      return _Direct(self, statics, bound)
+      return Direct(self, statics, bound)
     if self.graph_mode == GraphMode.WARP:
-      return _ByAddress(self, statics, bound)
+      return ByAddress(self, statics, bound)
     return self._staged(statics, bound)
 
   def _staged(self, statics: dict[str, Any], bound: binding.Binding) -> dispatch.Launcher:
@@ -212,13 +129,13 @@ class FfiCallable:
       inputs = [arg.name for arg in self.signature.array_inputs]
       outputs = [arg.name for arg in (*self.signature.in_outs, *self.signature.outputs)]
       runs = [arrays] if bound.folds else bound.views([array.ptr or 0 for array in arrays])
-      work = graphs.Work(
+      work = staged.Work(
         lambda: self.run_body(runs, statics),
         [fixed[name] if moving_in is None or name in moving_in else None for name in inputs],
         [fixed[name] if moving_out is None or name in moving_out else None for name in outputs],
         first_inputs=[fixed[name] for name in inputs] if moving_in else (),
       )
-      return graphs.STAGED[self.graph_mode](bound.device, work)
+      return staged.STAGED[self.graph_mode](bound.device, work)
 
 
 def _annotations(func: Callable[..., None]) -> list[tuple[str, Any]]:
@@ -243,11 +160,11 @@ class _Defaults:
 
   def __init__(self):
     self.lock = threading.Lock()
-    self.graph_cache_max: int | None = cache.DEFAULT_MAX
+    self.graph_cache_max: int | None = slots.DEFAULT_MAX
 
 
 _defaults = _Defaults()
-_callables: identity.Registry[FfiCallable] = identity.Registry()
+_callables: names.Registry[FfiCallable] = names.Registry()
 # Tells "not given" from None, which means no bound.
 _DEFAULT = -1
 
@@ -318,7 +235,7 @@ def jax_callable(
     has_side_effect,
   )
   maximum = _defaults.graph_cache_max if graph_cache_max == _DEFAULT else graph_cache_max
-  key = (identity.content_key(func), options)
+  key = (names.content_key(func), options)
   made = _callables.get(key, lambda: FfiCallable(func, options, maximum))
   if graph_cache_max != _DEFAULT:
     made.graph_cache_max = maximum

@@ -6,13 +6,13 @@ from typing import Any
 
 import warp as wp
 
-from mjx_warp_ffi.third_party.warp import args as args_lib
-from mjx_warp_ffi.third_party.warp import identity
-from mjx_warp_ffi.third_party.warp.kernel import FfiKernel, KernelOptions
-from mjx_warp_ffi.third_party.warp.kernel_vjp import DifferentiableKernel
-from mjx_warp_ffi.third_party.warp.preload import ModulePreloadMode
+from mjx_warp_ffi.third_party.warp.kernels.kernel import FfiKernel, KernelOptions
+from mjx_warp_ffi.third_party.warp.kernels.kernel_vjp import DifferentiableKernel
+from mjx_warp_ffi.third_party.warp.process.preload import ModulePreloadMode
+from mjx_warp_ffi.third_party.warp.signature import arguments as args_lib
+from mjx_warp_ffi.third_party.warp.signature import names
 
-_kernels: identity.Registry[Callable] = identity.Registry()
+_kernels: names.Registry[Callable] = names.Registry()
 
 
 def jax_kernel(
@@ -67,7 +67,7 @@ def jax_kernel(
     has_side_effect,
     _checked_block_dim(block_dim),
   )
-  content = identity.content_key(kernel.func), identity.kernel_options(kernel)
+  content = names.content_key(kernel.func), names.kernel_options(kernel)
   if enable_backward:
     return _kernels.get((content, options, "vjp"), lambda: DifferentiableKernel(kernel, options))
   return _kernels.get((content, options), lambda: FfiKernel(kernel, options))

@@ -10,17 +10,12 @@ import jax
 import numpy as np
 import warp as wp
 
-from mjx_warp_ffi.third_party.warp import args as args_lib
-from mjx_warp_ffi.third_party.warp import (
-  binding,
-  copies,
-  dispatch,
-  graphs,
-  guard,
-  target,
-  xla_ffi,
-)
-from mjx_warp_ffi.third_party.warp.graphs import GraphMode
+from mjx_warp_ffi.third_party.warp import xla_ffi
+from mjx_warp_ffi.third_party.warp.calls import dispatch, target
+from mjx_warp_ffi.third_party.warp.launchers import binding, copies, staged
+from mjx_warp_ffi.third_party.warp.launchers.staged import GraphMode
+from mjx_warp_ffi.third_party.warp.process import guard
+from mjx_warp_ffi.third_party.warp.signature import arguments as args_lib
 
 _PREFIX = "mjx_warp_ffi."
 
@@ -47,7 +42,7 @@ class Program:
   inputs: tuple[wp.array | tuple[wp.array, ...], ...]
   outputs: tuple[wp.array, ...]
   body: Callable[[], None]
-  early: graphs.Early = dataclasses.field(default_factory=graphs.Early)
+  early: staged.Early = dataclasses.field(default_factory=staged.Early)
   rehearsal: bool = False
   keep: object = None
 
@@ -80,7 +75,7 @@ class _Registry:
       program = recipe.make(device)
       _check(program.inputs, shapes.inputs, "input")
       _check(program.outputs, shapes.outputs, "output")
-      work = graphs.Work(
+      work = staged.Work(
         program.body,
         program.inputs,
         program.outputs,
@@ -88,7 +83,7 @@ class _Registry:
         rehearsal=program.rehearsal,
         keep=program,
       )
-      return graphs.STAGED[recipe.mode](device, work)
+      return staged.STAGED[recipe.mode](device, work)
 
 
 _registries: dict[str, _Registry] = {}
@@ -155,10 +150,10 @@ def jax_program(
     ValueError: The graph mode is not one that works on fixed buffers, or the name has a space.
   """
   graph_mode = GraphMode(graph_mode)
-  if graph_mode not in graphs.STAGED:
+  if graph_mode not in staged.STAGED:
     raise ValueError(
       f"a program works on fixed buffers, which GraphMode.{graph_mode.name} does not use; "
-      f"valid modes are {', '.join(mode.name for mode in graphs.STAGED)}"
+      f"valid modes are {', '.join(mode.name for mode in staged.STAGED)}"
     )
   registry = _registry(name)
   result_types = tuple(result_types)

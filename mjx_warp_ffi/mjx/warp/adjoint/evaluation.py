@@ -8,9 +8,13 @@ import warp as wp
 from mujoco_warp._src import constraint
 from mujoco_warp._src import support as mjw_support
 
-from mjx_warp_ffi.mjx.warp.adjoint import delays, forces, integrate, soft_contacts, solve
-from mjx_warp_ffi.mjx.warp.adjoint.cameras import CAMERAS, LIGHTS
-from mjx_warp_ffi.mjx.warp.adjoint.settings import Settings
+from mjx_warp_ffi.mjx.warp.adjoint.actuation import control_delays
+from mjx_warp_ffi.mjx.warp.adjoint.contacts import soft_contacts
+from mjx_warp_ffi.mjx.warp.adjoint.outputs import generalised_forces
+from mjx_warp_ffi.mjx.warp.adjoint.outputs.cameras import CAMERAS, LIGHTS
+from mjx_warp_ffi.mjx.warp.adjoint.request import Settings
+from mjx_warp_ffi.mjx.warp.adjoint.solve import implicit_solve, integration, integrators, newton
+from mjx_warp_ffi.mjx.warp.adjoint.tape import vectors
 
 
 def _without_views(m: mjw.Model, cotangents: Container[str]) -> mjw.Model:
@@ -48,7 +52,7 @@ class Evaluation:
       # the discrete step may be iterative. One that starts anew is as good as the forward solve.
       polish = step.discrete or needs.row_forces
     self._restarts = self.soft is not None or (
-      step.has_rows and (self._refines or solve.stops_early(m))
+      step.has_rows and (self._refines or integrators.stops_early(m))
     )
     polish = needs.solves and polish
     self._needs_forces = any(
@@ -64,16 +68,16 @@ class Evaluation:
       )
     )
     model = _without_views(self.soft.m if self.soft else m, step.cotangents)
-    self.newton = solve.Newton(model, d, rows=step.has_rows or step.discrete, polish=polish)
-    second = step.integrate and solve.has_second_solve(m)
-    self.implicit = solve.Implicit(m, d) if second else None
+    self.newton = newton.Newton(model, d, rows=step.has_rows or step.discrete, polish=polish)
+    second = step.integrate and integrators.has_second_solve(m)
+    self.implicit = implicit_solve.Implicit(m, d) if second else None
     vector = (d.nworld, m.nv)
     self._ma, self._next_qacc, self._g, self._total = (
       wp.zeros(vector, dtype=float) for _ in range(4)
     )
     if step.integrate:
       qacc = self._next_qacc if self.implicit else d.qacc
-      self._integration = integrate.make_integration(step, qacc)
+      self._integration = integration.make_integration(step, qacc)
 
   def recompute(self) -> None:
     """Runs the stages before the solver, polishes the acceleration and prepares both solves."""
@@ -119,16 +123,16 @@ class Evaluation:
     """
     step, d, f = self._step, self._step.d, self._step.fields
     coords = step.sweep.slices
-    delays.write(step)
+    control_delays.write(step)
     g = step.cotangents["qacc"]
     if early is not None:
       g = self._add(g, early)
     differs = "qfrc_constraint" in step.cotangents and not step.needs.constraint
     if differs and self.newton.rows:
-      forces.acceleration_cotangent(step, self._ma)
+      generalised_forces.acceleration_cotangent(step, self._ma)
       g = self._add(g, self._ma)
     if step.integrate:
-      integrate.differentiate(step, self._integration, out=self._g)
+      integration.differentiate(step, self._integration, out=self._g)
       if self.implicit:
         self._solve_implicit(coords[f.y], coords[f.z])
       g = self._add(g, self._g)
@@ -142,7 +146,7 @@ class Evaluation:
 
   def _add(self, a: wp.array, b: wp.array) -> wp.array:
     """The sum, in a buffer that `a` may be already."""
-    wp.launch(integrate.add, self._total.shape, inputs=[a, b], outputs=[self._total])
+    wp.launch(vectors.add, self._total.shape, inputs=[a, b], outputs=[self._total])
     return self._total
 
   def _solve_implicit(self, virtual: wp.array, change: wp.array) -> None:
@@ -155,4 +159,4 @@ class Evaluation:
     self.implicit.solve_transposed(self._g, virtual)
     mjw_support.mul_m(m, d, self._g, virtual)
     inputs = [d.qacc, self._next_qacc]
-    wp.launch(integrate.subtract, change.shape, inputs=inputs, outputs=[change])
+    wp.launch(vectors.subtract, change.shape, inputs=inputs, outputs=[change])

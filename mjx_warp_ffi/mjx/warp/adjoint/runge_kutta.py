@@ -14,10 +14,11 @@ import warp as wp
 from mujoco_warp._src import forward, math
 from mujoco_warp._src.types import DynType, vec10
 
-from mjx_warp_ffi.mjx.warp.adjoint.integrate import turned_adjoint
-from mjx_warp_ffi.mjx.warp.adjoint.spatial import quat_at, vec_at
+from mjx_warp_ffi.mjx.numerics.topology import BALL, FREE
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import quat_at, vec_at
+from mjx_warp_ffi.mjx.warp.adjoint.solve.integration import turned_adjoint
 from mjx_warp_ffi.mjx.warp.adjoint.stage import OUTPUTS, RATES, StageAdjoint
-from mjx_warp_ffi.mjx.warp.adjoint.topology import BALL, FREE
+from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 
 # A step returns what its last stage found, but for what sensors make, which see the first alone.
 _OF_SENSORS = ("sensordata", "subtree_linvel", "subtree_angmom", "history")
@@ -50,7 +51,7 @@ def _displaced_adjoint(
 ):
   """The adjoint of qpos (+) h scale rate: adds to both gradients, a thread per joint."""
   world, j = wp.tid()
-  h = scale * joints.timestep[world % joints.timestep.shape[0]]
+  h = scale * of_world(joints.timestep, world)
   kind = joints.jnt_type[j]
   i = joints.jnt_qposadr[j]
   d = joints.jnt_dofadr[j]
@@ -83,7 +84,7 @@ def _corrected(
 ):
   """The rate u_i from u_{i-1} and v_i, a thread per joint."""
   world, j = wp.tid()
-  h = scale * joints.timestep[world % joints.timestep.shape[0]]
+  h = scale * of_world(joints.timestep, world)
   kind = joints.jnt_type[j]
   d = joints.jnt_dofadr[j]
   if kind == FREE:
@@ -128,14 +129,14 @@ def _activation_adjoint(
   j = s.actadr[i]
   if j < 0:
     return
-  k = s.timestep[world % s.timestep.shape[0]]
+  k = of_world(s.timestep, world)
   if s.dyntype[i] == int(DynType.FILTEREXACT):
-    tau = wp.max(1.0e-15, s.dynprm[world % s.dynprm.shape[0], i][0])
+    tau = wp.max(1.0e-15, of_world(s.dynprm, world, i)[0])
     k = tau * (1.0 - wp.exp(-k / tau))
   g = cot[world, j]
   if limit and s.actlimited[i]:
     x = act[world, j] + scale * k * act_dot[world, j]
-    bounds = s.actrange[world % s.actrange.shape[0], i]
+    bounds = of_world(s.actrange, world, i)
     if x < bounds[0] or x > bounds[1]:
       g = 0.0
   grad_act[world, j] = grad_act[world, j] + g
@@ -148,7 +149,7 @@ def _add_scaled(
 ):
   """Adds h scale x."""
   world, i = wp.tid()
-  out[world, i] = out[world, i] + timestep[world % timestep.shape[0]] * scale * x[world, i]
+  out[world, i] = out[world, i] + of_world(timestep, world) * scale * x[world, i]
 
 
 @wp.kernel(enable_backward=False)

@@ -13,46 +13,83 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src.types import DisableBit
 
-from mjx_warp_ffi.mjx.warp.adjoint import (
+from mjx_warp_ffi.mjx.warp.adjoint.actuation import (
   actuators,
   adhesion,
-  attached,
-  axes,
-  cameras,
-  contact_outputs,
-  contacts,
-  delays,
-  early,
-  energy,
-  fluid,
-  force_sensors,
-  forces,
-  integrate,
-  inverse,
-  law,
-  metric,
-  nodes,
-  outputs,
-  projection,
-  reflected,
-  rescale,
-  rows,
-  samples,
-  sensor_rules,
-  sensors,
-  smooth,
-  solve,
-  springs,
-  supported,
-  sweep,
-  tendons,
+  control_delays,
   transmissions,
+)
+from mjx_warp_ffi.mjx.warp.adjoint.constraints import (
+  discrete_inertia,
+  discrete_rows,
+  law,
+  rows,
   welds,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.contacts import contact_power, discrete_contacts
 from mjx_warp_ffi.mjx.warp.adjoint.evaluation import Evaluation
-from mjx_warp_ffi.mjx.warp.adjoint.needs import Needs, Scope, needs_of
-from mjx_warp_ffi.mjx.warp.adjoint.settings import DEFAULT, Settings
-from mjx_warp_ffi.mjx.warp.adjoint.tape import Tape
+from mjx_warp_ffi.mjx.warp.adjoint.forces import (
+  bodies,
+  dofs,
+  fluid,
+  reflected_inertia,
+  springs,
+  tendons,
+)
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics import attachments, nodes, sweep, velocities
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried
+from mjx_warp_ffi.mjx.warp.adjoint.outputs import (
+  cameras,
+  energy,
+  generalised_forces,
+  inverse_dynamics,
+  motion_axes,
+  poses,
+  reactions,
+)
+from mjx_warp_ffi.mjx.warp.adjoint.request import DEFAULT, Needs, Scope, Settings, needs_of
+from mjx_warp_ffi.mjx.warp.adjoint.rules import parameters, refused_features, sensor_rules
+from mjx_warp_ffi.mjx.warp.adjoint.sensors import (
+  actuator_forces,
+  camera_projection,
+  contact_outputs,
+  delayed_samples,
+  frames,
+  limits,
+)
+from mjx_warp_ffi.mjx.warp.adjoint.solve import integration, integrators
+from mjx_warp_ffi.mjx.warp.adjoint.tape import refusals, vectors
+from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import Tape
+
+
+def record(step) -> tuple[wp.array | None, Carried | None]:
+  """Records the outputs of a `StageAdjoint` that depend on the acceleration, but for rows.
+
+  Returns:
+    The virtual velocities of bodies on which forces act, and the fields that tendons see, if these
+    are not those of the sweep. Then outputs depend on the acceleration by the forces of tendons
+    too, which are recorded later.
+  """
+  if step.needs.accelerations:
+    frames.record_accelerations(step)
+  cut = reactions.record(step) if step.needs.reactions else None
+  tense = cut is not None and reactions.has_pull(step.m)
+  return cut, reactions.record_pull(step, cut) if tense else None
+
+
+def record_rows(step) -> None:
+  """Records the outputs of a `StageAdjoint` that depend on rows."""
+  needs, cut = step.needs, step.cut
+  if needs.row_forces and needs.solves:
+    if step.geometry:
+      step.make_contacts()
+      virtual = contact_outputs.record_virtual(step, cut)
+      step.contacts.record_power(step, step.rows, virtual=virtual)
+    if step.has_welds and cut is not None:
+      welds.record(step, step.rows, equalities=step.equalities, virtual=cut)
+  if needs.limits:
+    limits.record(step)
+
 
 STATE = ("qpos", "qvel", "act", "ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat")
 STATE += ("history", "time")  # by which delays have gradients
@@ -97,7 +134,7 @@ class StageAdjoint:
     settings: Settings = DEFAULT,
   ):
     """See the class."""
-    supported.check(mjm, m, wrt=wrt, outputs=outputs, scope=scope)
+    refused_features.check(mjm, m, wrt=wrt, outputs=outputs, scope=scope)
     device = d.qpos.device
     fastest = device.is_cuda if settings.world_fastest is None else settings.world_fastest
     self.mjm, self.m, self.d, self.wrt = mjm, m, d, wrt
@@ -118,37 +155,37 @@ class StageAdjoint:
     m, d = self.m, self.d
     names = OUTPUTS if self.integrate else RATES
     names = dict.fromkeys((*names, *self.outputs))
-    self.cotangents = {name: wp.zeros_like(supported.output(d, name)) for name in names}
+    self.cotangents = {name: wp.zeros_like(parameters.output(d, name)) for name in names}
     self.before_sweep, self.after_recompute = [], []
-    self.given = samples.begin(self)
-    self._read_needs(needs_of(self, scope=scope, rows=supported.has_rows(m, d)))
-    second = self.integrate and solve.has_second_solve(m)
-    self.implicitfast = second and solve.implicitfast(m)
-    self.implicit_bias = second and solve.implicit(m)
-    self.discrete = self.needs.solves and solve.discrete(m)
+    self.given = delayed_samples.begin(self)
+    self._read_needs(needs_of(self, scope=scope, rows=refused_features.has_rows(m, d)))
+    second = self.integrate and integrators.has_second_solve(m)
+    self.implicitfast = second and integrators.implicitfast(m)
+    self.implicit_bias = second and integrators.implicit(m)
+    self.discrete = self.needs.solves and integrators.discrete(m)
     if self.discrete and d.njmax == 0:
-      supported.refuse(["integrator DISCRETE without room for constraint rows (njmax=0)"])
+      refusals.refuse(["integrator DISCRETE without room for constraint rows (njmax=0)"])
     masked = self.needs.powers and bool(m.jnt_actfrclimited.numpy().any())
-    self.fields = nodes.make_fields(
+    self.fields = velocities.make_fields(
       second=second,
       acceleration=self.needs.rows or self.implicitfast or self.discrete,
       masked=masked,
       forces=self.needs.forces,
       compensated=bool(np.any(self.mjm.jnt_actgravcomp)),
       smooth=self.needs.smooth,
-      passive=tuple(x for name, x in forces.PASSIVE.items() if name in self.outputs),
+      passive=tuple(x for name, x in generalised_forces.PASSIVE.items() if name in self.outputs),
       rows=self.needs.constraint,
     )
     self.evaluation = Evaluation(self, settings=settings, masked=masked)
     self.inputs = {name: self.tape.twin(getattr(d, name)) for name in STATE}
     for name in self.wrt:
-      self.inputs[name] = self.tape.twin(supported.parameter(m, name))
+      self.inputs[name] = self.tape.twin(parameters.parameter(m, name))
     self._of_acceleration = wp.zeros((d.nworld, m.nv), dtype=float)
 
   def _read_needs(self, needs: Needs) -> None:
     """What the outputs depend on decides which parts there are."""
     exist = needs.contacts or needs.constrained
-    self.geometry = supported.contact_geometry(self.mjm, self.m, d=self.d) if exist else None
+    self.geometry = refused_features.contact_geometry(self.mjm, self.m, d=self.d) if exist else None
     self.needs = needs = dataclasses.replace(needs, touched=bool(needs.touched and self.geometry))
     self.has_rows, m = needs.constrained, self.m
     self.has_welds = self.has_rows and m.eq_connect_adr.size + m.eq_wld_adr.size > 0
@@ -162,17 +199,17 @@ class StageAdjoint:
 
   def leaf(self, name: str) -> wp.array:
     """A model field: the twin that has a gradient if it was asked for."""
-    return self.inputs[name] if name in self.wrt else supported.parameter(self.m, name)
+    return self.inputs[name] if name in self.wrt else parameters.parameter(self.m, name)
 
   def _convert(self) -> None:
     """Turns gradients with respect to what MJWarp stores into those of the parameters."""
     if "opt.impratio" in self.wrt:
       grad, stored = self.gradients["opt.impratio"], self.m.opt.impratio_invsqrt
-      wp.launch(integrate.impratio_gradient, grad.size, inputs=[stored], outputs=[grad])
+      wp.launch(integration.impratio_gradient, grad.size, inputs=[stored], outputs=[grad])
 
   def leaves(self, *names: str) -> dict[str, wp.array]:
     """Model fields by their names without "opt."."""
-    return {supported.stored(name).removeprefix("opt."): self.leaf(name) for name in names}
+    return {parameters.stored(name).removeprefix("opt."): self.leaf(name) for name in names}
 
   def reports(self, names: tuple[str, ...]) -> list[tuple[wp.array, wp.array | None]]:
     """These fields of the workspace with their cotangents, or nothing if none has one."""
@@ -204,24 +241,24 @@ class StageAdjoint:
       polar=self.implicit_bias,
     )
     self._make_structs()
-    self.cut, self.pulled = early.record(self)
+    self.cut, self.pulled = record(self)
     if not self.discrete:
-      early.record_rows(self)
+      record_rows(self)
     self._early_count = tape.count
-    self.cot_force, cot_qfrc_actuator = force_sensors.record(self)
-    forces.record(self, cot_qfrc_actuator)
+    self.cot_force, cot_qfrc_actuator = actuator_forces.record(self)
+    generalised_forces.record(self, cot_qfrc_actuator)
     if self.needs.inverts:
-      inverse.record(self)
+      inverse_dynamics.record(self)
     tape.muted = not self.needs.powers
     self._record_forces()
     tape.muted = False
-    outputs.record(self)
+    poses.record(self)
     energy.record(self)
-    axes.record(self)
+    motion_axes.record(self)
     cameras.record(self)
     if "sensordata" in self.cotangents:
-      sensors.record(self)
-      projection.record(self)
+      frames.record(self)
+      camera_projection.record(self)
     if self.pulled or (self.discrete and self.needs.row_forces):
       self._early_count = tape.count
 
@@ -230,15 +267,15 @@ class StageAdjoint:
     # contacts are apart unless actuators or the metric depend on them
     apart = not (self.discrete or adhesion.any_body(self.m))
     self.tape.begin_section()
-    smooth.record(self)
+    bodies.record(self)
     if self.geometry and adhesion.any_body(self.m):
       self.make_contacts()
     self.springs = springs.record(self)
     self.fluid = fluid.record(self) if self.needs.powers else None
-    self.metric = metric.Metric(self)
+    self.metric = discrete_inertia.Metric(self)
     self.tendon_rates, moving = tendons.record(self) if self.needs.lengths else (None, None)
     self.actuator_rates = None
-    self.controls = delays.record(self)
+    self.controls = control_delays.record(self)
     if self.m.nactuator and self.needs.lengths:
       over = self.sweep.carried
       self.actuator_rates = transmissions.find_rates(self, over, tendons=self.tendon_rates)
@@ -253,7 +290,7 @@ class StageAdjoint:
     if self.has_rows:
       if self.discrete:
         self.metric.record(self)
-      rescale.record(self, self.rows, equalities=self.equalities)
+      discrete_rows.record(self, self.rows, equalities=self.equalities)
       rows.record(self, self.rows, equalities=self.equalities, apart=apart)
       if self.has_welds:
         welds.record(self, self.rows, equalities=self.equalities)
@@ -261,18 +298,21 @@ class StageAdjoint:
       if self.geometry:
         self.make_contacts()
         if self.has_rows:
-          rescale.record_contacts(self)
+          discrete_contacts.record_contacts(self)
           self.contacts.record_power(self, self.rows)
     self.tape.begin_section()
     if self.discrete:
-      early.record_rows(self)  # which it rescales
+      record_rows(self)  # which it rescales
 
   def _make_structs(self) -> None:
     """What several parts of the power read."""
-    self.sites, self.geoms = attached.make_sites(self), attached.make_geoms(self)
-    self.inertia, self.dofs = smooth.make_inertia(self), smooth.make_dofs(self)
-    self.reflected, self.tendons = reflected.make_reflected(self), tendons.make_tendons(self)
-    self.delays = delays.make_delays(self)
+    self.sites, self.geoms = attachments.make_sites(self), attachments.make_geoms(self)
+    self.inertia, self.dofs = bodies.make_inertia(self), dofs.make_dofs(self)
+    self.reflected, self.tendons = (
+      reflected_inertia.make_reflected(self),
+      tendons.make_tendons(self),
+    )
+    self.delays = control_delays.make_delays(self)
     self.contacts = self.collector = None
     if self.needs.rows:
       self.rows, self.equalities = law.make_rows(self), law.make_equalities(self)
@@ -283,7 +323,7 @@ class StageAdjoint:
   def make_contacts(self) -> None:
     """Records the geometry of the contacts, once."""
     if self.contacts is None:
-      self.contacts = contacts.Recorded(self)
+      self.contacts = contact_power.Recorded(self)
       located = contact_outputs.of_geometry(self, solves=self.needs.solves)
       if located or self.needs.row_forces:
         self.collector = contact_outputs.Collector(self)
@@ -326,4 +366,4 @@ class StageAdjoint:
     wp.copy(total, self._qacc.grad)
     if coords.grad is not None:
       inputs = [total, coords.grad[self.fields.a]]
-      wp.launch(integrate.add, total.shape, inputs=inputs, outputs=[total])
+      wp.launch(vectors.add, total.shape, inputs=inputs, outputs=[total])

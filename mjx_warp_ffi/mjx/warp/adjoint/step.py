@@ -5,11 +5,13 @@ import mujoco_warp as mjw
 import warp as wp
 from mujoco_warp._src.types import DisableBit, IntegratorType
 
-from mjx_warp_ffi.mjx.warp.adjoint import runge_kutta, samples, sensor_rules, supported
-from mjx_warp_ffi.mjx.warp.adjoint.guard import Guard
-from mjx_warp_ffi.mjx.warp.adjoint.needs import Scope as Scope
-from mjx_warp_ffi.mjx.warp.adjoint.outputs import REPORTS as REPORTS
-from mjx_warp_ffi.mjx.warp.adjoint.settings import DEFAULT, Settings
+from mjx_warp_ffi.mjx.warp.adjoint import runge_kutta
+from mjx_warp_ffi.mjx.warp.adjoint.request import DEFAULT, Settings
+from mjx_warp_ffi.mjx.warp.adjoint.request import Scope as Scope
+from mjx_warp_ffi.mjx.warp.adjoint.rules import conditional, refused_features, sensor_rules
+from mjx_warp_ffi.mjx.warp.adjoint.rules.poison import Guard
+from mjx_warp_ffi.mjx.warp.adjoint.rules.reports import REPORTS as REPORTS
+from mjx_warp_ffi.mjx.warp.adjoint.sensors import delayed_samples
 from mjx_warp_ffi.mjx.warp.adjoint.stage import OUTPUTS as OUTPUTS
 from mjx_warp_ffi.mjx.warp.adjoint.stage import STATE as STATE
 from mjx_warp_ffi.mjx.warp.adjoint.stage import StageAdjoint
@@ -61,7 +63,7 @@ class StepAdjoint:
     smoothed = settings.smoothing is not None
     found = {} if off else sensor_rules.unruled(mjm, smoothed=smoothed)
     silent = sum(found.values(), [])
-    sampled = samples.any_in(mjm) and not off and len(silent) < mjm.nsensordata
+    sampled = delayed_samples.any_in(mjm) and not off and len(silent) < mjm.nsensordata
     if sampled and scope is Scope.STEP:
       outputs = tuple(dict.fromkeys((*outputs, "sensordata")))  # the history has what they measure
     self.stage = StageAdjoint(
@@ -82,10 +84,10 @@ class StepAdjoint:
     self.gradients = self._adjoint.gradients
     self._device = d.qpos.device
     with wp.ScopedDevice(self._device):
-      guarded = supported.guarded(mjm, m) if supported.forces_act(scope, outputs) else []
+      guarded = conditional.guarded(mjm, m) if refused_features.forces_act(scope, outputs) else []
       if "sensordata" in outputs and silent:
         guarded += [(self.cotangents["sensordata"], silent)]
-      past = samples.places(mjm, silent)
+      past = delayed_samples.places(mjm, silent)
       guarded += [(self.cotangents["history"], past)] if past else []
       soft = self._soft = self.stage.evaluation.soft
       guarded += [(soft.full, [0])] if soft else []

@@ -1,0 +1,1 @@
+"""What Model, Data, their options and their fields are: it launches nothing."""

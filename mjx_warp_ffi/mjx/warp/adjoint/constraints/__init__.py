@@ -1,0 +1,1 @@
+"""Constraint rows and the law of their forces."""

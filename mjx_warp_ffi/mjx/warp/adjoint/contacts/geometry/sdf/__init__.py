@@ -1,0 +1,1 @@
+"""Contacts of signed distance functions of meshes."""

@@ -1,0 +1,1 @@
+"""Forces that need no actuator and no constraint row."""

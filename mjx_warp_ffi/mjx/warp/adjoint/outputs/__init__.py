@@ -1,0 +1,1 @@
+"""Cotangents of the fields of Data."""

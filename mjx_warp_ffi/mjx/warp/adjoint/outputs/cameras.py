@@ -1,0 +1,228 @@
+"""Cotangents of the poses of cameras and of the positions and directions of lights, and lenses."""
+
+import math
+
+import warp as wp
+from mujoco_warp._src.types import CamLightType, ObjType, ProjectionType
+
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import matrix, mul, rotate
+from mjx_warp_ffi.mjx.warp.adjoint.outputs.subtrees import record_centres
+from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+
+CAMERAS = ("cam_xpos", "cam_xmat")
+LIGHTS = ("light_xpos", "light_xdir")
+_FIXED, _TRACK = int(CamLightType.FIXED), int(CamLightType.TRACK)
+_TRACKCOM = int(CamLightType.TRACKCOM)
+_TARGET, _TARGETCOM = int(CamLightType.TARGETBODY), int(CamLightType.TARGETBODYCOM)
+_CAMERA = int(ObjType.CAMERA)
+_PERSPECTIVE = int(ProjectionType.PERSPECTIVE)
+_HALF_DEGREE = wp.constant(math.pi / 360.0)
+
+
+@wp.struct
+class Mounts:
+  """What cameras, or lights, are fixed to, follow and look at."""
+
+  mode: wp.array[int]
+  bodyid: wp.array[int]
+  targetbodyid: wp.array[int]
+  pos: wp.array2d[wp.vec3]
+  pos0: wp.array2d[wp.vec3]
+  poscom0: wp.array2d[wp.vec3]
+
+
+@wp.struct
+class Views:
+  """Where the cameras are, and their axes."""
+
+  xpos: wp.array2d[wp.vec3]
+  xmat: wp.array2d[wp.mat33]
+
+
+@wp.struct
+class Lenses:
+  """What the cameras make of a direction: model fields."""
+
+  cam_fovy: wp.array2d[float]
+  cam_intrinsic: wp.array2d[wp.vec4]
+  resolution: wp.array[wp.vec2i]
+  sensorsize: wp.array[wp.vec2]
+  projection: wp.array[int]
+
+
+@wp.func
+def focal(lens: Lenses, world: int, camera: int) -> wp.vec2:
+  """The focal lengths of a camera in perspective, in pixels."""
+  across = float(lens.resolution[camera][0])
+  high = float(lens.resolution[camera][1])
+  size = lens.sensorsize[camera]
+  out = wp.vec2(0.0, 0.0)
+  if size[0] != 0.0 and size[1] != 0.0:
+    y = of_world(lens.cam_intrinsic, world, camera)
+    out = wp.vec2(y[0] / size[0] * across, y[1] / size[1] * high)
+  else:
+    angle = of_world(lens.cam_fovy, world, camera) * _HALF_DEGREE
+    f = 0.5 * high / wp.tan(angle)
+    out = wp.vec2(f, f)
+  return out
+
+
+@wp.func
+def pixel_ray(lens: Lenses, world: int, camera: int, pixel: int):
+  """Where the ray through the middle of a pixel starts, and its direction, in a camera's frame."""
+  across = lens.resolution[camera][0]
+  row = pixel / across
+  x = float(pixel - row * across) + 0.5
+  y = float(row) + 0.5
+  half = 0.5 * wp.vec2(float(across), float(lens.resolution[camera][1]))
+  start = wp.vec3(0.0)
+  along = wp.vec3(0.0, 0.0, -1.0)
+  if lens.projection[camera] == _PERSPECTIVE:
+    f = focal(lens, world, camera)
+    size = lens.sensorsize[camera]
+    middle = half
+    if size[0] != 0.0 and size[1] != 0.0:
+      c = of_world(lens.cam_intrinsic, world, camera)
+      middle = 2.0 * wp.vec2(c[2] / size[0] * half[0], c[3] / size[1] * half[1])
+    along = wp.vec3((x - middle[0]) / f[0], (middle[1] - y) / f[1], -1.0)
+  else:
+    extent = 0.5 * of_world(lens.cam_fovy, world, camera)
+    start = extent * wp.vec3(x / half[0] - 1.0, 1.0 - y / half[1], 0.0)
+  return start, along
+
+
+@wp.func
+def _mode(mounts: Mounts, i: int) -> int:
+  """The mode; without a body to aim at, what shall aim is fixed."""
+  mode = mounts.mode[i]
+  if (mode == _TARGET or mode == _TARGETCOM) and mounts.targetbodyid[i] < 0:
+    mode = _FIXED
+  return mode
+
+
+@wp.func
+def _position(
+  mounts: Mounts, tree: Tree, nodes: Nodes, com: wp.array2d[wp.vec3], world: int, i: int
+) -> wp.vec3:
+  """Where it is."""
+  mode = _mode(mounts, i)
+  body = mounts.bodyid[i]
+  n = tree.of_body[body]
+  x = nodes.xpos[world, n]
+  if mode == _TRACK:
+    x = x + of_world(mounts.pos0, world, i)
+  elif mode == _TRACKCOM:
+    x = com[world, body] + of_world(mounts.poscom0, world, i)
+  else:
+    x = x + rotate(nodes.xquat[world, n], of_world(mounts.pos, world, i))
+  return x
+
+
+@wp.func
+def _aim(
+  mounts: Mounts, tree: Tree, nodes: Nodes, com: wp.array2d[wp.vec3], world: int, i: int
+) -> wp.vec3:
+  """The point that it looks at."""
+  target = mounts.targetbodyid[i]
+  x = nodes.xpos[world, tree.of_body[target]]
+  if mounts.mode[i] == _TARGETCOM:
+    x = com[world, target]
+  return x
+
+
+@wp.func
+def _looking(back: wp.vec3) -> wp.mat33:
+  """The axes of a camera whose third one is given: the first is horizontal."""
+  z = wp.normalize(back)
+  x = wp.normalize(wp.cross(wp.vec3(0.0, 0.0, 1.0), z))
+  y = wp.normalize(wp.cross(z, x))
+  return wp.mat33(x[0], y[0], z[0], x[1], y[1], z[1], x[2], y[2], z[2])
+
+
+@wp.kernel(module="unique")
+def _camera_pose(
+  mounts: Mounts,
+  cam_quat: wp.array2d[wp.quat],
+  cam_mat0: wp.array2d[wp.mat33],
+  tree: Tree,
+  nodes: Nodes,
+  com: wp.array2d[wp.vec3],
+  xpos: wp.array2d[wp.vec3],
+  xmat: wp.array2d[wp.mat33],
+):
+  """The poses of the cameras, a thread per world and camera."""
+  world, c = wp.tid()
+  mode = _mode(mounts, c)
+  x = _position(mounts, tree, nodes, com, world, c)
+  axes = of_world(cam_mat0, world, c)
+  if mode == _TARGET or mode == _TARGETCOM:
+    axes = _looking(x - _aim(mounts, tree, nodes, com, world, c))
+  elif mode == _FIXED:
+    q = nodes.xquat[world, tree.of_body[mounts.bodyid[c]]]
+    axes = matrix(mul(q, of_world(cam_quat, world, c)))
+  xpos[world, c] = x
+  xmat[world, c] = axes
+
+
+@wp.kernel(module="unique")
+def _light_pose(
+  mounts: Mounts,
+  light_dir: wp.array2d[wp.vec3],
+  light_dir0: wp.array2d[wp.vec3],
+  tree: Tree,
+  nodes: Nodes,
+  com: wp.array2d[wp.vec3],
+  xpos: wp.array2d[wp.vec3],
+  xdir: wp.array2d[wp.vec3],
+):
+  """Where the lights are and point, a thread per world and light."""
+  world, i = wp.tid()
+  mode = _mode(mounts, i)
+  x = _position(mounts, tree, nodes, com, world, i)
+  u = of_world(light_dir0, world, i)
+  if mode == _TARGET or mode == _TARGETCOM:
+    u = _aim(mounts, tree, nodes, com, world, i) - x
+  elif mode == _FIXED:
+    q = nodes.xquat[world, tree.of_body[mounts.bodyid[i]]]
+    u = rotate(q, of_world(light_dir, world, i))
+  xpos[world, i] = x
+  xdir[world, i] = wp.normalize(u)
+
+
+def record(step) -> None:
+  """Records the cameras and lights of a `StageAdjoint` that have a cotangent."""
+  cameras, lights = step.reports(CAMERAS), step.reports(LIGHTS)
+  if not cameras and not lights:
+    return
+  com = record_centres(step)[0]
+  if cameras:
+    step.tape.output(_camera_pose, inputs=_inputs(step, "cam", com), outputs=cameras)
+  if lights:
+    step.tape.output(_light_pose, inputs=_inputs(step, "light", com), outputs=lights)
+
+
+def _inputs(step, kind: str, com: wp.array) -> list:
+  """The inputs of the poses of cameras ("cam") or lights ("light")."""
+  fixed = {f: getattr(step.m, f"{kind}_{f}") for f in ("mode", "bodyid", "targetbodyid")}
+  leaves = {f: step.leaf(f"{kind}_{f}") for f in ("pos", "pos0", "poscom0")}
+  names = dict(cam=("quat", "mat0"), light=("dir", "dir0"))[kind]
+  turned = [step.leaf(f"{kind}_{f}") for f in names]
+  mounts = step.tape.struct(Mounts, **fixed, **leaves)
+  return [mounts, *turned, step.sweep.tree, step.sweep.nodes, com]
+
+
+def record_views(step) -> Views:
+  """Records the poses of the cameras, if there are sensors of any."""
+  tape, shape, mjm = step.tape, step.m.ncam, step.mjm
+  views = [tape.array(max(1, shape), dtype=x) for x in (wp.vec3, wp.mat33)]
+  if _CAMERA in (*mjm.sensor_objtype, *mjm.sensor_reftype):
+    inputs = _inputs(step, "cam", record_centres(step)[0])
+    tape.launch(_camera_pose, (tape.nworld, shape), inputs=inputs, outputs=views)
+  return tape.struct(Views, xpos=views[0], xmat=views[1])
+
+
+def make_lenses(step) -> Lenses:
+  """The lenses of the cameras of a `StageAdjoint`."""
+  fixed = {f: getattr(step.m, f"cam_{f}") for f in ("resolution", "sensorsize", "projection")}
+  return step.tape.struct(Lenses, **fixed, **step.leaves("cam_fovy", "cam_intrinsic"))

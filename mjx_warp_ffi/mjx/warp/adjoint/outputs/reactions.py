@@ -1,0 +1,238 @@
+"""Cotangents of what bodies exert on each other: force and torque sensors, `cacc`, `cfrc_int`.
+
+The force that a subtree transmits is the sum of its inertial forces, less the external ones: of
+`xfrc_applied`, of contacts, connects, welds and spatial tendons. Its cotangent is a rigid velocity
+of that subtree, and zero elsewhere; so the products of forces and cotangents add up to a virtual
+power, on a field that is rigid in each body alone. As all outputs that depend on the acceleration,
+they take part in the solves too: see `StageAdjoint`.
+"""
+
+import functools
+
+import mujoco_warp as mjw
+import warp as wp
+from mujoco_warp._src.types import SensorType
+
+from mjx_warp_ffi.mjx.warp.adjoint.forces.bodies import Inertia, inertia_of
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.attachments import Sites, site_frame
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
+  point_acceleration,
+  point_velocity,
+  rotate,
+  unrotate,
+)
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried, Fields
+from mjx_warp_ffi.mjx.warp.adjoint.outputs import subtrees
+from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.sensed import with_cotangent
+
+FORCE, TORQUE = int(SensorType.FORCE), int(SensorType.TORQUE)
+KINDS = (FORCE, TORQUE)
+REPORTS = ("cacc", "cfrc_int", "cfrc_ext")
+
+
+@wp.struct
+class Cuts:
+  """Where the sensors cut the tree, and the subtrees."""
+
+  which: wp.array[int]
+  type: wp.array[int]
+  objid: wp.array[int]
+  adr: wp.array[int]
+  body_rootid: wp.array[int]
+  body_subtreenum: wp.array[int]
+
+
+@wp.func
+def _about(c: wp.spatial_vector, x: wp.vec3) -> wp.spatial_vector:
+  """The field at x from the point of a field whose value at that point is c."""
+  return wp.spatial_vector(wp.spatial_top(c), wp.spatial_bottom(c) + wp.cross(wp.spatial_top(c), x))
+
+
+@functools.cache
+def _cut_kernel(sensed: bool, internal: bool, external: bool) -> wp.Kernel:
+  """The virtual velocities of bodies, a thread per world and body."""
+
+  @wp.kernel(module="unique")
+  def cut_velocity(
+    cuts: Cuts,
+    sites: Sites,
+    tree: Tree,
+    nodes: Nodes,
+    com: wp.array2d[wp.vec3],
+    cot: wp.array2d[float],
+    cot_int: wp.array2d[wp.spatial_vector],
+    cot_ext: wp.array2d[wp.spatial_vector],
+    of_inertia: wp.array2d[wp.spatial_vector],
+    of_forces: wp.array2d[wp.spatial_vector],
+  ):
+    world, it = wp.tid()
+    b = it + 1
+    x = nodes.xpos[world, tree.of_body[b]]
+    u = wp.spatial_vector()
+    if wp.static(sensed):
+      for i in range(cuts.which.shape[0]):
+        k = cuts.which[i]
+        s = cuts.objid[k]
+        body = sites.site_bodyid[s]
+        if body <= b and b < body + cuts.body_subtreenum[body]:
+          n, r, q = site_frame(sites, tree, nodes, world, s)
+          arm = x - nodes.xpos[world, n] - r
+          a = cuts.adr[k]
+          g = rotate(q, wp.vec3(cot[world, a], cot[world, a + 1], cot[world, a + 2]))
+          if cuts.type[k] == FORCE:
+            u += wp.spatial_vector(wp.vec3(0.0), g)
+          else:
+            u += wp.spatial_vector(g, wp.cross(g, arm))
+    if wp.static(internal):
+      for c in range(cuts.body_rootid.shape[0]):
+        if c <= b and b < c + cuts.body_subtreenum[c]:
+          # each about the centre of its own tree; those of all trees are added up as they are
+          u += _about(cot_int[world, c], x - com[world, cuts.body_rootid[b]])
+    of_inertia[world, b] = u
+    v = -u
+    if wp.static(external):
+      v = v + _about(cot_ext[world, b], x - com[world, cuts.body_rootid[b]])
+    of_forces[world, b] = v
+
+  return cut_velocity
+
+
+@wp.kernel(module="unique")
+def _cut_power(
+  tree: Tree,
+  nodes: Nodes,
+  inertia: Inertia,
+  gravity: wp.array[wp.vec3],
+  xfrc: wp.array2d[wp.spatial_vector],
+  of_inertia: wp.array2d[wp.spatial_vector],
+  of_forces: wp.array2d[wp.spatial_vector],
+  power: wp.array2d[float],
+):
+  """Inertial and applied forces, a thread per world and body."""
+  world, it = wp.tid()
+  b = it + 1
+  n = tree.of_body[b]
+  om = wp.spatial_top(nodes.vel[world, n])
+  acc = nodes.acc[world, n]
+  mass, moments, c, qi = inertia_of(tree, nodes, inertia, world, b)
+  force = mass * (point_acceleration(acc, om, c) - of_world(gravity, world))
+  lo = unrotate(qi, om)
+  torque = wp.cw_mul(moments, unrotate(qi, wp.spatial_top(acc)))
+  torque = torque + wp.cross(lo, wp.cw_mul(moments, lo))
+  u = of_inertia[world, b]
+  v = of_forces[world, b]
+  p = wp.dot(force, point_velocity(u, c)) + wp.dot(torque, unrotate(qi, wp.spatial_top(u)))
+  p = p + wp.dot(wp.spatial_top(xfrc[world, b]), point_velocity(v, c))
+  power[world, it] = p + wp.dot(wp.spatial_bottom(xfrc[world, b]), wp.spatial_top(v))
+
+
+@wp.kernel(module="unique")
+def _cacc_power(
+  cuts: Cuts,
+  tree: Tree,
+  nodes: Nodes,
+  com: wp.array2d[wp.vec3],
+  gravity: wp.array[wp.vec3],
+  cot: wp.array2d[wp.spatial_vector],
+  power: wp.array2d[float],
+):
+  """Accelerations of the bodies' frames as they pass the centre of mass of the tree."""
+  world, it = wp.tid()
+  b = it + 1
+  n = tree.of_body[b]
+  r = com[world, cuts.body_rootid[b]] - nodes.xpos[world, n]
+  f = nodes.vel[world, n]
+  om = wp.spatial_top(f)
+  acc = nodes.acc[world, n]
+  a = point_acceleration(acc, om, r) - of_world(gravity, world)
+  a = a - wp.cross(om, point_velocity(f, r))
+  c = cot[world, b]
+  power[world, it] = wp.dot(wp.spatial_top(c), wp.spatial_top(acc)) + wp.dot(
+    wp.spatial_bottom(c), a
+  )
+
+
+@functools.cache
+def _pull_kernel(fields: Fields) -> wp.Kernel:
+  """The fields of the bodies, a thread per world and body: the virtual ones with the cuts'."""
+
+  @wp.kernel(module="unique")
+  def pull(
+    tree: Tree,
+    nodes: Nodes,
+    of_forces: wp.array2d[wp.spatial_vector],
+    out: wp.array3d[wp.spatial_vector],
+  ):
+    world, b = wp.tid()
+    n = tree.of_body[b]
+    for f in range(wp.static(fields.count)):
+      x = nodes.fields[f, world, n]
+      virtual = f == 0 or f == wp.static(fields.i) or f == wp.static(fields.k)
+      virtual = virtual or f == wp.static(fields.b) or f == wp.static(fields.u)
+      if virtual or f == wp.static(fields.m):
+        x = x + of_forces[world, b]
+      out[f, world, n] = x
+
+  return pull
+
+
+def wanted(step) -> bool:
+  """Whether a `StageAdjoint` has such outputs."""
+  return bool(len(with_cotangent(step, KINDS))) or not set(REPORTS).isdisjoint(step.cotangents)
+
+
+def record(step) -> wp.array | None:
+  """Records the outputs but for the forces of rows; gives the velocity on which those act.
+
+  Args:
+    step: a `StageAdjoint` that has such outputs.
+
+  Returns:
+    The virtual velocity of every body at its origin, (nworld, nbody).
+  """
+  tape, m, sweep, cot = step.tape, step.m, step.sweep, step.cotangents
+  which = with_cotangent(step, KINDS)
+  fixed = {f: getattr(m, f"sensor_{f}") for f in ("type", "objid", "adr")}
+  fixed |= {f: getattr(m, f) for f in ("body_rootid", "body_subtreenum")}
+  cuts = tape.struct(Cuts, which=step.constant(which), **fixed)
+  reports = not set(REPORTS).isdisjoint(cot)
+  com = subtrees.record_centres(step)[0] if reports else tape.array(1, dtype=wp.vec3)
+  nodes = [sweep.tree, sweep.nodes]
+  dim = (tape.nworld, m.nbody - 1)
+  if "cacc" in cot:
+    inputs = [cuts, *nodes, com, step.gravity, cot["cacc"]]
+    tape.power(_cacc_power, dim, inputs=inputs)
+  internal, external = ("cfrc_int" in cot), ("cfrc_ext" in cot)
+  if not (len(which) or internal or external):
+    return None
+  none = wp.zeros((1, 1), dtype=wp.spatial_vector)
+  of_inertia, of_forces = (tape.array(m.nbody, dtype=wp.spatial_vector) for _ in range(2))
+  inputs = [cuts, step.sites, *nodes, com, step.weights]
+  inputs += [cot.get("cfrc_int", none), cot.get("cfrc_ext", none)]
+  kernel = _cut_kernel(bool(len(which)), internal, external)
+  tape.launch(kernel, dim, inputs=inputs, outputs=[of_inertia, of_forces])
+  inputs = [*nodes, step.inertia, step.gravity, step.inputs["xfrc_applied"], of_inertia, of_forces]
+  tape.power(_cut_power, dim, inputs=inputs)
+  return of_forces
+
+
+def has_pull(m: mjw.Model) -> bool:
+  """Whether spatial tendons pull at bodies."""
+  return m.wrap_site_pair_adr.size + m.wrap_geom_adr.size > 0
+
+
+def record_pull(step, of_forces: wp.array) -> Carried:
+  """Records the fields that spatial tendons see: `of_forces` is added to the virtual velocities.
+
+  So every force of a tendon, of springs, actuators or rows, has the power of its pull at the bodies
+  together with that on the motion. Fixed tendons act on joints, and see the same as without.
+  """
+  tape, sweep = step.tape, step.sweep
+  out = tape.stack(sweep.fields.count, sweep.topology.count, dtype=wp.spatial_vector)
+  inputs = [sweep.tree, sweep.nodes, of_forces]
+  dim = (tape.nworld, step.m.nbody)
+  tape.launch(_pull_kernel(sweep.fields), dim, inputs=inputs, outputs=[out])
+  nodes = tape.struct(Nodes, **(sweep.arrays | {"fields": out}))
+  return Carried(nodes, sweep.coords, sweep.fields.count)

@@ -1,0 +1,1 @@
+"""What has a rule, and the words in which the rest is refused."""

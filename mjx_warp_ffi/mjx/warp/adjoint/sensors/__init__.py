@@ -1,0 +1,1 @@
+"""Cotangents of sensordata, a file for each family of sensors."""

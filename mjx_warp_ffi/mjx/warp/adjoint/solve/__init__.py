@@ -1,0 +1,1 @@
+"""The linear solves, and the integrators."""

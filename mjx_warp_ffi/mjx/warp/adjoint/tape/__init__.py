@@ -1,0 +1,1 @@
+"""Recording kernels and running them backwards: it knows no physics."""

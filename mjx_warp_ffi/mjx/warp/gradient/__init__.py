@@ -1,0 +1,1 @@
+"""The rules that JAX asks for: reverse mode, and differences."""

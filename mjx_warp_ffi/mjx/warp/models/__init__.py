@@ -1,0 +1,1 @@
+"""Which MuJoCo models are taken, and what MuJoCo Warp makes of them."""

@@ -1,0 +1,1 @@
+"""From a registered target to the launcher of this call."""

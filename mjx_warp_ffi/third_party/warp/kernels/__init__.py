@@ -1,0 +1,1 @@
+"""One Warp kernel as a JAX function, its reverse mode included."""

@@ -1,0 +1,1 @@
+"""How a Python function runs in a call: staged in a graph or directly, on which buffers."""

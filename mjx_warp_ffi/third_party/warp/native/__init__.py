@@ -1,0 +1,1 @@
+"""The handler in machine code, which serves calls without Python."""

@@ -1,0 +1,1 @@
+"""What the whole process shares: locks, modules that are loaded early, rehearsals."""

@@ -1,0 +1,1 @@
+"""What a function takes and gives, and what it is called."""

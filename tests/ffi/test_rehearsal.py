@@ -151,7 +151,7 @@ def test_a_module_that_does_not_compile_is_left_to_the_run():
 
 
 def test_launches_are_not_left_off_halfway(monkeypatch):
-  monkeypatch.setattr(runtime, "_SORTS", ["array_scan", "no such thing"])
+  monkeypatch.setattr(runtime, "_READERS", ["array_scan", "no such thing"])
   before = wp.capture_while, wp.capture_if, wp.utils.array_scan
   with pytest.raises(AttributeError):
     rehearsal.compile_modules(lambda: None, wp.get_device("cpu"))

@@ -1,4 +1,8 @@
-"""A call from XLA, decoded only as far as a launcher asks."""
+"""A call from XLA, of which only what somebody asks for is decoded.
+
+`calls/target.py` makes one in every call and hands it to the handler of the target. Beside it stand
+what everybody must agree on about calls: platforms, devices, and the text that names the target.
+"""
 
 import functools
 import traceback
@@ -11,7 +15,7 @@ from mjx_warp_ffi.third_party.warp import runtime, xla_ffi
 
 PLATFORMS = ("cpu", "CUDA")
 SEPARATOR = b" "
-"""Between the name of a target and the key of a call in the attribute of a call."""
+"""Stands between the name of the target and the key in the one attribute of a call."""
 
 
 class Call:
@@ -45,7 +49,7 @@ class Call:
 
   @property
   def key(self) -> bytes:
-    """What the call is for, apart from its target."""
+    """The text after the name of the target: the static values, or the program that is meant."""
     return self._text()[2]
 
   def _text(self) -> tuple[bytes, bytes, bytes]:
@@ -63,15 +67,15 @@ class Call:
 
   def attributes(self) -> dict[str, Any]:
     """Returns all attributes by name."""
-    return xla_ffi.read_attributes(self.frame[xla_ffi.ATTR_COUNT : xla_ffi.ATTRS + 1])  # pyright: ignore
+    return xla_ffi.read_attributes(self.frame[xla_ffi.ATTR_COUNT : xla_ffi.ATTRS + 1])
 
 
 def failure(api: int, name: str) -> int:
   """Returns the error of a call that the current exception ended.
 
   Args:
-    api: XLA's API.
-    name: What was called.
+    api: The address of XLA's table of functions.
+    name: What was called, the first words of the message.
   """
   return xla_ffi.make_error(api, f"{name} failed:\n{traceback.format_exc()}")
 

@@ -1,6 +1,7 @@
 """`jax_callable`: an annotated Python function that launches Warp work, as a JAX function."""
 
 import dataclasses
+import functools
 import inspect
 import threading
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ import warp as wp
 
 from mjx_warp_ffi.third_party.warp.calls import dispatch, slots, target
 from mjx_warp_ffi.third_party.warp.launchers import binding, staged
-from mjx_warp_ffi.third_party.warp.launchers.direct import ByAddress, Direct
+from mjx_warp_ffi.third_party.warp.launchers.direct import ByAddress, Direct, MakeBody
 from mjx_warp_ffi.third_party.warp.launchers.staged import GraphMode
 from mjx_warp_ffi.third_party.warp.process import guard, preload
 from mjx_warp_ffi.third_party.warp.process.preload import ModulePreloadMode
@@ -40,13 +41,13 @@ class FfiCallable:
     """Registers the function with XLA."""
     self.func = func
     self.options = options
-    self.signature = args_lib.Signature.make(
+    self.signature = args_lib.FfiSignature.make(
       _annotations(func), options.num_outputs, in_out_argnames=options.in_out_argnames
     )
     self.graph_mode = options.graph_mode
     # A graph that XLA captured does not keep the modules of its kernels loaded.
-    self.modules: set[Any] = set()
-    self.name = names.NAMES.name("callable", func, owner=self, options=repr(options))
+    self._modules: set[Any] = set()
+    self.name = names.TARGET_NAMES.name("callable", func, owner=self, options=repr(options))
     self._captures = self.graph_mode not in (GraphMode.NONE, GraphMode.JAX)
     self._dispatcher = dispatch.Dispatcher(
       self._build,
@@ -107,21 +108,31 @@ class FfiCallable:
     )
     return call(*arrays, key=self.signature.encode(statics))
 
-  def run_body(self, runs: Sequence[Sequence[wp.array]], statics: dict[str, Any]) -> None:
-    """Calls the function with the arrays of each run and static values."""
-    for arrays in runs:
-      self.func(*self.signature.merge(arrays, statics))
+  def _body(
+    self, statics: dict[str, Any], runs: Sequence[Sequence[wp.array]]
+  ) -> Callable[[], None]:
+    """Returns what calls the function with static values and the arrays of each run in turn."""
+    func = self.func
+    arguments = [self.signature.merge(arrays, statics) for arrays in runs]
 
-  def _build(self, device: wp.Device, shapes: dispatch.Shapes) -> dispatch.Launcher:
+    def body() -> None:
+      for values in arguments:
+        func(*values)
+
+    return body
+
+  def _build(self, device: wp.Device, shapes: dispatch.CallShapes) -> dispatch.Launcher:
     statics, _ = self.signature.decode(shapes.key)
     bound = binding.Binding(self.signature, device, inputs=shapes.inputs, outputs=shapes.outputs)
+    make_body = functools.partial(self._body, statics)
     if self.graph_mode in (GraphMode.NONE, GraphMode.JAX):
-      return Direct(self, statics, bound)
+      waits = self.graph_mode == GraphMode.NONE
+      return Direct(make_body, bound, modules=self._modules, waits=waits)
     if self.graph_mode == GraphMode.WARP:
-      return ByAddress(self, statics, bound)
-    return self._staged(statics, bound)
+      return ByAddress(make_body, bound)
+    return self._staged(make_body, bound)
 
-  def _staged(self, statics: dict[str, Any], bound: binding.Binding) -> dispatch.Launcher:
+  def _staged(self, make_body: MakeBody, bound: binding.Binding) -> dispatch.Launcher:
     with guard.building(bound.device):
       arrays = bound.empty()
       fixed = {arg.name: array for arg, array in zip(bound.args, arrays, strict=True)}
@@ -130,7 +141,7 @@ class FfiCallable:
       outputs = [arg.name for arg in (*self.signature.in_outs, *self.signature.outputs)]
       runs = [arrays] if bound.folds else bound.views([array.ptr or 0 for array in arrays])
       work = staged.Work(
-        lambda: self.run_body(runs, statics),
+        make_body(runs),
         [fixed[name] if moving_in is None or name in moving_in else None for name in inputs],
         [fixed[name] if moving_out is None or name in moving_out else None for name in outputs],
         first_inputs=[fixed[name] for name in inputs] if moving_in else (),

@@ -1,4 +1,7 @@
-"""Programs: work over fixed Warp buffers, called from JAX with copies in and out."""
+"""Programs: work over fixed Warp buffers, called from JAX with copies in and out.
+
+`mjx/warp/ffi.py` makes the step of MuJoCo Warp one, for it works on a Model and a Data that stay.
+"""
 
 import dataclasses
 import hashlib
@@ -53,18 +56,18 @@ class _Recipe:
 
   make: Callable[[wp.Device], Program]
   mode: GraphMode
-  shapes: dispatch.Shapes
+  shapes: dispatch.CallShapes
 
 
-class _Registry:
-  """The recipes and live programs of one target."""
+class _ProgramTarget:
+  """A target: the recipes of its programs, and the programs that are made."""
 
   def __init__(self, name: str):
     self.name = name
     self.recipes: dict[bytes, _Recipe] = {}
     self.dispatcher = dispatch.Dispatcher(self._build)
 
-  def _build(self, device: wp.Device, shapes: dispatch.Shapes) -> dispatch.Launcher:
+  def _build(self, device: wp.Device, shapes: dispatch.CallShapes) -> dispatch.Launcher:
     recipe = self.recipes.get(shapes.key)
     if recipe is None:
       raise KeyError(
@@ -86,16 +89,16 @@ class _Registry:
       return staged.STAGED[recipe.mode](device, work)
 
 
-_registries: dict[str, _Registry] = {}
+_registries: dict[str, _ProgramTarget] = {}
 _lock = threading.Lock()
 
 
-def _registry(name: str) -> _Registry:
+def _registry(name: str) -> _ProgramTarget:
   if " " in name:
     raise ValueError(f"the name of a program must have no space, got {name!r}")
   with _lock:
     if name not in _registries:
-      _registries[name] = _Registry(name)
+      _registries[name] = _ProgramTarget(name)
     registry = _registries[name]
   full_name = _PREFIX + name
   target.get_or_register(
@@ -162,7 +165,7 @@ def jax_program(
     inputs, outputs = _buffers(args), _buffers(result_types)
     identity = repr((key, graph_mode.name, inputs, outputs))
     full_key = f"{key}.{hashlib.sha256(identity.encode()).hexdigest()[:16]}"
-    shapes = dispatch.Shapes(full_key.encode(), inputs, outputs)
+    shapes = dispatch.CallShapes(full_key.encode(), inputs, outputs)
     registry.recipes.setdefault(shapes.key, _Recipe(make, graph_mode, shapes))
     results = target.ffi_call(
       _PREFIX + name,

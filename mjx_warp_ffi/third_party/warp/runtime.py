@@ -1,7 +1,7 @@
-"""The few calls into Warp's private runtime, all of them in this file.
+"""The border to Warp: the few uses of its private modules, all of them in this file.
 
-Warp's public functions cover the same ground, but at several microseconds of Python a call, or
-not on a bare stream handle. What is used here is checked once, on the first use.
+Warp's public functions do much of the same, but take several microseconds of Python a call, or do
+not take XLA's stream, which is a bare handle. `core` checks once that this Warp has what is needed.
 """
 
 import ctypes
@@ -54,7 +54,10 @@ class Quiet:
 
 
 class Handle(NamedTuple):
-  """All that a plain recorded launch reads of a stream; a `wp.Stream` would enter Warp's table."""
+  """Stands for a stream in a recorded launch of one kernel, which reads no more than its handle.
+
+  A `wp.Stream` in its place would be entered in Warp's table of streams.
+  """
 
   cuda_stream: int
 
@@ -86,15 +89,16 @@ class OnStream:
     context.runtime.default_device = self._default
 
 
-_SORTS = "array_scan radix_sort_pairs runlength_encode segmented_sort_pairs".split()
+# Of `wp.utils`: they read their arrays, on the host or in kernels of their own.
+_READERS = "array_scan radix_sort_pairs runlength_encode segmented_sort_pairs".split()
 
 
 class NoLaunches:
   """A context in which what this thread launches does nothing but name its module.
 
-  `wp.launch` loads the module of its kernel first, and does nothing if there is none to load. What
-  would read numbers that no kernel has written is left out, loops and branches that depend on an
-  array are gone through once.
+  `wp.launch` loads the module of its kernel first, and does nothing more if there is none, so the
+  loading is replaced. Functions that would read what no kernel has written are left out. A loop on
+  a condition in an array runs once, and so does each side of a branch.
   """
 
   def __init__(self, needs: Callable[[Any, int | None], object]):
@@ -109,7 +113,7 @@ class NoLaunches:
       self._replace(wp, "capture_while", self._once)
       self._replace(wp, "capture_if", self._both)
       self._replace(wp, "get_suggested_block_size", self._block_size)
-      for name in _SORTS:
+      for name in _READERS:
         self._replace(wp.utils, name, lambda *args, **kwargs: None)
     except BaseException:
       self.__exit__()
@@ -121,7 +125,7 @@ class NoLaunches:
       setattr(*self._own.pop())
 
   def _replace(self, owner: Any, name: str, here: Callable[..., Any]) -> None:
-    """Replaces a function, but not for other threads."""
+    """Replaces a function of a module or class, but only for calls from this thread."""
     own, thread = getattr(owner, name), threading.get_ident()
 
     def function(*args, **kwargs):
@@ -260,8 +264,9 @@ def has_ordered_sums(kernel: wp.Kernel) -> bool:
 
 
 def launch_parameters(launch: wp.Launch) -> dict[str, Any]:
-  """Returns what CUDA needs to know of a recorded launch, as numbers, handles and addresses."""
+  """Returns what CUDA needs to launch a plain recorded launch: numbers, handles and addresses."""
   hooks, way = launch.hooks, "backward" if launch.adjoint else "forward"
+  parameters: Any = launch.params_addr  # an array of ctypes, since the launch is plain
   return {
     "context": launch.device.context,
     "function": getattr(hooks, way),
@@ -271,7 +276,7 @@ def launch_parameters(launch: wp.Launch) -> dict[str, Any]:
     "grid_stride": int(launch.grid_stride),
     "cluster_dim": launch.cluster_dim,
     "shared": getattr(hooks, f"{way}_smem_bytes"),
-    "params": ctypes.addressof(launch.params_addr),  # pyright: ignore
+    "params": ctypes.addressof(parameters),
   }
 
 

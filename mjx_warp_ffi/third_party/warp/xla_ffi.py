@@ -1,4 +1,4 @@
-"""XLA's FFI C API (`xla/ffi/api/c_api.h`, API version 0.1 and later) as seen from Python.
+"""The border to XLA: its FFI C API (`xla/ffi/api/c_api.h`, version 0.1 and later) in Python.
 
 The structures mirror the header. A call reads its frame as a block of machine words, since a
 ctypes attribute access costs as much as reading forty words at once; the word positions are taken
@@ -145,8 +145,9 @@ def _word(structure: type[ctypes.Structure], *path: str) -> int:
   """Returns the index of the machine word that holds a nested field."""
   offset = 0
   for name in path:
+    kinds: dict[str, Any] = {field[0]: field[1] for field in structure._fields_}
     offset += getattr(structure, name).offset
-    structure = dict(structure._fields_)[name]  # pyright: ignore
+    structure = kinds[name]
   return offset // WORD
 
 
@@ -294,11 +295,11 @@ def _attribute(kind: int, address: int) -> Any:
   raise TypeError(f"unknown XLA FFI attribute type {kind}")
 
 
-def read_attributes(words: tuple[int, int, int, int]) -> dict[str, Any]:
+def read_attributes(words: tuple[int, ...]) -> dict[str, Any]:
   """Returns attributes as strings, NumPy scalars (0-d arrays), arrays and dictionaries.
 
   Args:
-    words: the count, types, names and items of the attribute list.
+    words: the four words of the attribute list: its count, types, names and items.
   """
   result = {}
   count, types, names, items = words

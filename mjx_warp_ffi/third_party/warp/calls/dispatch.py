@@ -1,4 +1,8 @@
-"""From a call to its launcher, found by what the call has apart from its pointers."""
+"""From a call to its launcher, found by what the call has apart from its pointers.
+
+A `Dispatcher` is the handler of a target. It makes a launcher for each device, text and set of
+shapes, when the first such call comes, and leaves a shortcut where the launcher offers one.
+"""
 
 import contextlib
 import dataclasses
@@ -14,12 +18,12 @@ from mjx_warp_ffi.third_party.warp.calls import slots, snapshot, target
 from mjx_warp_ffi.third_party.warp.native import shortcut as shortcut_lib
 from mjx_warp_ffi.third_party.warp.process import guard
 
-_MAX_SEEN = 512
+_MAX_FRAMES = 512
 _NOTHING = contextlib.nullcontext()
 
 
 class Launcher(Protocol):
-  """Runs the calls of one key, device and set of shapes."""
+  """Runs the calls of one key on one device with one set of shapes."""
 
   ordered: bool
   """Whether calls from different CUDA streams must wait for one another."""
@@ -30,16 +34,16 @@ class Launcher(Protocol):
 
   @property
   def routine(self) -> shortcut_lib.Routine | None:
-    """What it does with a call like the last one, if that can go around the handler."""
+    """What it does with a call like the last one, if the handler in C++ can do that, too."""
     ...
 
 
 @dataclasses.dataclass(frozen=True)
-class Shapes:
-  """What a launcher is made for.
+class CallShapes:
+  """The calls that a launcher is made for.
 
   Attributes:
-    key: the attribute that travelled with the call.
+    key: the text that travels with each of them, without the name of the target.
     inputs: the arguments; their pointers are those of the first such call.
     outputs: the results, likewise.
   """
@@ -50,7 +54,7 @@ class Shapes:
 
 
 class Key:
-  """A tuple that is hashed once: those of many arguments take longer to hash than to launch."""
+  """A tuple that is hashed once: that of many arguments takes longer to hash than to launch."""
 
   __slots__ = ("_hash", "value")
 
@@ -75,7 +79,7 @@ def _slot_key(
   return Key((*place, len(inputs), described))
 
 
-class _Seen:
+class _KnownFrame:
   """A call frame whose shapes are known, until XLA changes them."""
 
   def __init__(self, call: call_lib.Call, ordinal: int):
@@ -119,7 +123,7 @@ class Dispatcher:
 
   def __init__(
     self,
-    build: Callable[[wp.Device, Shapes], Launcher],
+    build: Callable[[wp.Device, CallShapes], Launcher],
     *,
     by_pointer: bool = False,
     maximum: int | None = slots.DEFAULT_MAX,
@@ -128,7 +132,7 @@ class Dispatcher:
     self.slots = slots.SlotCache(maximum)
     self._build = build
     self._by_pointer = by_pointer
-    self._seen: dict[tuple[int, int], _Seen] = {}
+    self._frames: dict[tuple[int, int], _KnownFrame] = {}
     self._keys: dict[Key, Key] = {}
 
   def __call__(self, call: call_lib.Call) -> None:
@@ -139,7 +143,7 @@ class Dispatcher:
     try:
       if slot.value is None:
         device = call_lib.warp_device(call.platform, call.ordinal)
-        shapes = Shapes(call.key, tuple(call.inputs()), tuple(call.outputs()))
+        shapes = CallShapes(call.key, tuple(call.inputs()), tuple(call.outputs()))
         slot.value = (device, self._build(device, shapes))
       if slot.shortcut is None:
         self._launch(slot, pointers, stream)
@@ -161,7 +165,7 @@ class Dispatcher:
       launcher(pointers, stream)
 
   def _offer(self, slot: slots.Slot, call: call_lib.Call) -> None:
-    """Makes the way around Python for the calls to come, if there is one."""
+    """Makes the shortcut of a launcher for the calls to come, if it offers one."""
     device, launcher = slot.value
     if device.is_cuda and launcher.routine is not None:
       native = target.native_handler()
@@ -171,7 +175,7 @@ class Dispatcher:
         )
         slot.shortcut.open(call.frame)
 
-  def prepare(self, shapes: Shapes, jax_device: jax.Device) -> None:
+  def prepare(self, shapes: CallShapes, jax_device: jax.Device) -> None:
     """Makes and warms up the launcher of calls to come."""
     platform = "cpu" if jax_device.platform == "cpu" else "CUDA"
     place = (shapes.key, platform, jax_device.local_hardware_id or 0)
@@ -193,14 +197,14 @@ class Dispatcher:
     frame = call.frame
     address = frame[xla_ffi.ARGS], frame[xla_ffi.RETS]
     # Taken out while in use: XLA may free a frame and another thread get its address.
-    seen = self._seen.pop(address, None)
-    if seen is None or not seen.recognises(call, ordinal):
-      seen = _Seen(call, ordinal)
-      if len(self._seen) >= _MAX_SEEN:
-        self._seen.clear()
+    known = self._frames.pop(address, None)
+    if known is None or not known.recognises(call, ordinal):
+      known = _KnownFrame(call, ordinal)
+      if len(self._frames) >= _MAX_FRAMES:
+        self._frames.clear()
         self._keys.clear()
       # One object for equal keys, so that finding the slot compares identities.
-      seen.slot = self._keys.setdefault(seen.slot, seen.slot)
-    pointers, key = seen.pointers, seen.slot
-    self._seen[address] = seen
+      known.slot = self._keys.setdefault(known.slot, known.slot)
+    pointers, key = known.pointers, known.slot
+    self._frames[address] = known
     return pointers, (key, pointers) if self._by_pointer else key

@@ -1,4 +1,7 @@
-"""A bounded cache of launchers, each used by one thread at a time."""
+"""A bounded cache of launchers, each used by one thread at a time.
+
+`dispatch.py` finds the launcher of a call here, and the doors clear it.
+"""
 
 import collections
 import contextlib
@@ -15,7 +18,15 @@ DEFAULT_MAX = 32
 
 
 class Slot:
-  """A place for one launcher: its lock, and the order of its calls across CUDA streams."""
+  """A place for one launcher: its lock, and the order of its calls across CUDA streams.
+
+  Attributes:
+    lock: Held by the one call that uses the launcher.
+    value: The device and the launcher; None until the first call has made it.
+    released: Whether the cache has dropped this slot.
+    shortcut: The way of its calls around Python, if there is one.
+    event: The end of the last call on its stream, if calls must keep their order.
+  """
 
   def __init__(self):
     """Makes an empty slot."""

@@ -1,7 +1,10 @@
 """Whether a call is like an earlier one, by the memory that XLA describes it in.
 
-Each comparison reads memory that the call owns, since what is equal so far says where that is, or
-that lies between two such objects.
+To decode a call anew takes longer than to compare some bytes with what they were.
+
+Only memory that belongs to the call may be read. So the pointers are compared first, and what they
+point to only once they are as they were; memory between two objects that lie so close together may
+be read with them.
 """
 
 import ctypes

@@ -1,4 +1,8 @@
-"""FFI targets: a Python handler registered with XLA for the CPU and for CUDA."""
+"""FFI targets: a Python handler registered with XLA for the CPU and for CUDA.
+
+Each door makes one for what it wraps. When XLA calls it, `run` in `_function` decodes the frame,
+lets the handler serve the call, and turns whatever it raises into an error of XLA's.
+"""
 
 import atexit
 import contextlib
@@ -28,7 +32,7 @@ class Target:
       with the traceback.
     traits: What the handler promises to XLA, by platform.
     owner: What the name stands for, when the caller chose it.
-    shortcuts: Whether calls on CUDA may go around the handler, where it left a shortcut.
+    shortcuts: Whether calls on CUDA may go around the handler, by the shortcuts that it leaves.
 
   Attributes:
     name: As given.
@@ -53,7 +57,7 @@ class Target:
     self._traits = traits
     self.shortcuts = shortcuts
     self._lock = threading.Lock()
-    self._missing = list(call_lib.PLATFORMS)
+    self._missing: list[str] = list(call_lib.PLATFORMS)
     self._register("cpu")
 
   def complete(self) -> None:
@@ -79,7 +83,7 @@ class Target:
 def _function(
   platform: str, traits: xla_ffi.Traits, find: Callable[[call_lib.Call], Target]
 ) -> Any:
-  """Returns a function for XLA that runs the handler of a target."""
+  """Returns a C function for XLA that runs the handler of the target that `find` returns."""
 
   def run(address: int) -> int | None:
     frame = xla_ffi.read_frame(address)
@@ -106,16 +110,16 @@ def _address(function: Any) -> int:
 
 _targets: dict[str, Target] = {}
 _lock = threading.Lock()
-# They serve the calls of all targets with shortcuts for which there is none.
-_around, _around_capturable = (
+# What the handler in C++ passes a call on to if no shortcut fits, whatever the target of the call.
+_fallback, _fallback_capturable = (
   _function("CUDA", traits, lambda call: _targets[call.target])
   for traits in (xla_ffi.Traits.NONE, CAPTURABLE["CUDA"])
 )
 
 
 def native_handler() -> native_lib.Native | None:
-  """Returns the handler that follows shortcuts, None where there can be none."""
-  return native_lib.get(_address(_around), _address(_around_capturable))
+  """Returns the handler in C++ that follows shortcuts, None where there can be none."""
+  return native_lib.get(_address(_fallback), _address(_fallback_capturable))
 
 
 def get_or_register(name: str, make: Callable[[], Target]) -> Target:

@@ -1,4 +1,4 @@
-"""A Warp kernel behind an FFI target."""
+"""A Warp kernel behind an FFI target: what `jax_kernel` returns, without a derivative."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ class FfiKernel:
     kernel: wp.Kernel,
     options: KernelOptions,
     *,
-    signature: args_lib.Signature | None = None,
-    plan: kernel_launch.Plan | None = None,
+    signature: args_lib.FfiSignature | None = None,
+    plan: kernel_launch.LaunchPlan | None = None,
   ):
     """Registers the kernel with XLA.
 
@@ -51,9 +51,9 @@ class FfiKernel:
     self.kernel = kernel
     self.options = options
     self.signature = signature or kernel_signature(kernel, options)
-    self.plan = plan or kernel_launch.Plan(kernel, options.block_dim)
+    self.plan = plan or kernel_launch.LaunchPlan(kernel, options.block_dim)
     described = f"{names.kernel_options(kernel)} {options} {self.plan.kind}"
-    self.name = names.NAMES.name("kernel", kernel.func, owner=self, options=described)
+    self.name = names.TARGET_NAMES.name("kernel", kernel.func, owner=self, options=described)
     # A graph that XLA captured does not keep the modules of its kernels loaded.
     self._modules: set[Any] = set()
     handler = dispatch.Dispatcher(self._build)
@@ -108,7 +108,7 @@ class FfiKernel:
     )
     return call(*arrays, key=self.signature.encode(statics, dims=dims))
 
-  def _build(self, device: wp.Device, shapes: dispatch.Shapes) -> dispatch.Launcher:
+  def _build(self, device: wp.Device, shapes: dispatch.CallShapes) -> dispatch.Launcher:
     statics, more = self.signature.decode(shapes.key)
     launcher = kernel_launch.KernelLauncher(
       self.plan, device, signature=self.signature, shapes=shapes, statics=statics, dims=more["dims"]
@@ -117,11 +117,11 @@ class FfiKernel:
     return launcher
 
 
-def kernel_signature(kernel: wp.Kernel, options: KernelOptions) -> args_lib.Signature:
+def kernel_signature(kernel: wp.Kernel, options: KernelOptions) -> args_lib.FfiSignature:
   """Returns the signature of a kernel."""
   if kernel.is_generic:
     raise TypeError(f"kernel {kernel.key} is generic: pass an overload from wp.overload")
   annotations = [(arg.label, arg.type) for arg in kernel.adj.args]
-  return args_lib.Signature.make(
+  return args_lib.FfiSignature.make(
     annotations, options.num_outputs, in_out_argnames=options.in_out_argnames
   )

@@ -19,8 +19,8 @@ from mjx_warp_ffi.third_party.warp.signature import folding
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-  """What to launch with the arguments of a signature.
+class LaunchPlan:
+  """Which kernel, or its adjoint, to launch with the arguments of a signature.
 
   Attributes:
     kernel: The kernel.
@@ -58,11 +58,11 @@ class KernelLauncher:
 
   def __init__(
     self,
-    plan: Plan,
+    plan: LaunchPlan,
     device: wp.Device,
     *,
-    signature: args_lib.Signature,
-    shapes: dispatch.Shapes,
+    signature: args_lib.FfiSignature,
+    shapes: dispatch.CallShapes,
     statics: Mapping[str, Any],
     dims: Sequence[int],
   ):
@@ -80,8 +80,8 @@ class KernelLauncher:
     self._launch_anew = functools.partial(_launch, plan, device, dims=dims, values=values)
     with guard.building(device):
       self._launch = self._launch_anew(record=True)
-    # Others, as of sums in a fixed order, hold on to the arrays that they were recorded with.
-    self._moves = self._launch is None or runtime.is_plain(self._launch)
+    # Other recorded launches (sums in a fixed order) hold on to the arrays that they began with.
+    self._takes_pointers = self._launch is None or runtime.is_plain(self._launch)
     self._slots = self._parameters(values)
     self._zeroed = [i for i, arg in enumerate(bound.args) if arg.name in plan.zeroed]
     self._sizes = [binding.byte_size(b) for b in bound.buffers]
@@ -101,7 +101,7 @@ class KernelLauncher:
         runtime.fill_zero(self._device, self._addresses[i], size=self._sizes[i], stream=stream)
     if self._launch is None:  # an empty launch
       return
-    if not self._moves:
+    if not self._takes_pointers:
       self._launch_arrays(stream)
       return
     handle: Any = runtime.Handle(stream) if stream else None
@@ -128,7 +128,7 @@ class KernelLauncher:
 
   def _routine(self) -> shortcut.Routine | None:
     """Returns what `__call__` does without Python, None if that is not one launch."""
-    if self._launch is None or self._entries != 1 or not self._moves:
+    if self._launch is None or self._entries != 1 or not self._takes_pointers:
       return None
     place = self._bound.places
     patches = [
@@ -175,7 +175,12 @@ class KernelLauncher:
 
 
 def _launch(
-  plan: Plan, device: wp.Device, *, dims: tuple[int, ...], values: Mapping[str, Any], record: bool
+  plan: LaunchPlan,
+  device: wp.Device,
+  *,
+  dims: tuple[int, ...],
+  values: Mapping[str, Any],
+  record: bool,
 ) -> wp.Launch | None:
   """Launches on the current stream, or returns the recorded launch, None if it has no threads."""
   options: dict[str, Any] = {}

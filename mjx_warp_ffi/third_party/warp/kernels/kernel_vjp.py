@@ -43,7 +43,7 @@ class DifferentiableKernel:
     self.options = options
     self.signature = kernel_lib.kernel_signature(kernel, options)
     names = tuple(arg.name for arg in self.signature.outputs)
-    forward = kernel_launch.Plan(kernel, options.block_dim, zeroed=names)
+    forward = kernel_launch.LaunchPlan(kernel, options.block_dim, zeroed=names)
     self._forward = kernel_lib.FfiKernel(kernel, options, plan=forward)
     self._backward = self._make_backward()
     self._function = functools.lru_cache(maxsize=_MAX_FUNCTIONS)(self._make_function)
@@ -85,12 +85,12 @@ class DifferentiableKernel:
     signature = self.signature
     results = [arg for arg in signature.outputs if _is_float(arg)]
     wanted = [arg for arg in signature.array_inputs if _is_float(arg)]
-    backward = args_lib.Signature(
+    backward = args_lib.FfiSignature(
       (*signature.inputs, *signature.outputs, *map(_adjoint_arg, results)),
       tuple(map(_adjoint_arg, wanted)),
     )
     named = {arg.name for arg in (*results, *wanted)}
-    plan = kernel_launch.Plan(
+    plan = kernel_launch.LaunchPlan(
       self.kernel,
       self.options.block_dim,
       adjoint=tuple(

@@ -1,4 +1,4 @@
-"""Warp arrays on XLA's buffers."""
+"""Warp arrays on XLA's buffers, for launchers without buffers of their own."""
 
 import math
 import struct
@@ -57,7 +57,7 @@ class Binding:
 
   def __init__(
     self,
-    signature: args_lib.Signature,
+    signature: args_lib.FfiSignature,
     device: wp.Device,
     *,
     inputs: Sequence[xla_ffi.Buffer],

@@ -61,7 +61,7 @@ def _copy(
   lanes: int,
   outward: bool,
 ):
-  chunk, lane = wp.tid()  # pyright: ignore
+  chunk, lane = wp.tid()
   moving = table[entry[chunk]] + offset[chunk]
   if outward:
     _move_out(moving, fixed[chunk], size[chunk], lane, lanes)
@@ -85,9 +85,10 @@ class _Direction:
       for array in parts(arrays):
         total = byte_count(array)
         for start in range(0, total, chunk or max(total, 1)):
+          assert array.ptr is not None  # there are bytes
           entry.append(place)
           offset.append(before + start)
-          fixed.append(array.ptr + start)  # pyright: ignore
+          fixed.append(array.ptr + start)
           size.append(min(chunk or total, total - start))
         before += total
     self.count = len(entry)
@@ -135,6 +136,7 @@ class Copies:
     self._length = 8 * (len(inputs) + len(outputs))
     # Filled through a pointer: NumPy views of a Warp array cost more than the copy.
     self.table = wp.zeros(max(1, self._length // 8), dtype=wp.uint64, device=device)
+    self._table_address = self.table.ptr or 0
     self._pointers = b""
     places = [(len(inputs) + i, x) for i, x in enumerate(outputs)]
     soon = [places[i] for i in sorted(early)]
@@ -161,9 +163,9 @@ class Copies:
         f"got {len(pointers) // 8} buffers in all"
       )
     if self._device.is_cuda:
-      runtime.copy_to_device(self._device, self.table.ptr, source=pointers, stream=stream)
+      runtime.copy_to_device(self._device, self._table_address, source=pointers, stream=stream)
     else:
-      ctypes.memmove(self.table.ptr, pointers, self._length)
+      ctypes.memmove(self._table_address, pointers, self._length)
     self._pointers = pointers
 
   def forget(self) -> None:

@@ -1,78 +1,97 @@
-"""Launchers that run a Python function on the buffers of the call itself."""
+"""Launchers that run a Python function on the buffers of the call itself, without copies.
 
+`jax_callable` makes one for each device and set of shapes, in the modes that are not staged.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import warp as wp
 
 from mjx_warp_ffi.third_party.warp import runtime
 from mjx_warp_ffi.third_party.warp.launchers import binding, staged
-from mjx_warp_ffi.third_party.warp.launchers.staged import GraphMode
 from mjx_warp_ffi.third_party.warp.native import shortcut
 from mjx_warp_ffi.third_party.warp.process import guard
 
+MakeBody = Callable[[Sequence[Sequence[wp.array]]], Callable[[], None]]
+"""From lists of arrays to a body that calls a Python function once with each list."""
+
 
 class Direct:
-  """GraphMode NONE and JAX: the body runs in every call, on XLA's buffers."""
+  """GraphMode NONE and JAX: the function runs in every call, on XLA's buffers."""
 
   ordered = False
 
-  def __init__(self, owner: Any, statics: dict, bound: binding.Binding):
+  def __init__(
+    self, make_body: MakeBody, bound: binding.Binding, *, modules: set[Any], waits: bool
+  ):
+    """Runs nothing yet.
+
+    Args:
+      make_body: Makes the body for the arrays of the call.
+      bound: These arrays, which follow XLA's pointers.
+      modules: Gets the modules that must stay loaded for the graphs that XLA captures.
+      waits: Whether the function may wait for the device.
+    """
     self.routine: shortcut.Routine | None = None
-    self._func = owner.func
-    self._signature = owner.signature
-    self._statics = statics
+    self._make_body = make_body
     self._bound = bound
-    self._modules = owner.modules
-    self._waits = owner.graph_mode == GraphMode.NONE
-    self._runs: list[list[Any]] = []
+    self._on_cuda = bound.device.is_cuda
+    self._modules = modules
+    self._waits = waits
+    self._body: Callable[[], None] | None = None
 
-  def __call__(self, pointers: bytes, stream: int) -> None:
-    """Runs the function on the buffers at these addresses."""
-    device = self._bound.device
-    runs = self._bound.runs(pointers)
-    if not self._runs:
-      self._runs = [self._signature.merge(arrays, self._statics) for arrays in runs]
-    loaded = self.routine is not None
-    with guard.body(device, stream, alone=not loaded, waits=self._waits):
-      if device.is_cuda and runtime.is_capturing(stream):
-        self._captured_by_xla()
-      else:
-        self._body()
-    if not loaded:
-      self.routine = shortcut.Routine(body=self._again)
+  def __call__(self, pointers: bytes | None, stream: int, *, uncaptured: bool = False) -> None:
+    """Runs the function on the buffers at these addresses.
 
-  def _again(self, pointers: bytes | None, stream: int) -> None:
-    """Serves a call that XLA does not capture, and for which a call was served before."""
-    if pointers is not None:
+    Args:
+      pointers: XLA's pointers; None if they are those of the last call.
+      stream: XLA's stream.
+      uncaptured: Whether the caller knows that XLA does not capture the stream.
+    """
+    body = self._body
+    if body is None:
+      assert pointers is not None  # only a later call leaves them out
+      body = self._body = self._make_body(self._bound.runs(pointers))
+    elif pointers is not None:
       self._bound.runs(pointers)
-    with guard.body(self._bound.device, stream, waits=self._waits):
-      self._body()
+    # The first call loads modules.
+    with guard.body(self._bound.device, stream, alone=self.routine is None, waits=self._waits):
+      if self._on_cuda and not uncaptured and runtime.is_capturing(stream):
+        self._captured_by_xla(body)
+      else:
+        body()
+    if self.routine is None:
+      self.routine = shortcut.Routine(body=functools.partial(self, uncaptured=True))
 
-  def _body(self) -> None:
-    for arguments in self._runs:
-      self._func(*arguments)
-
-  def _captured_by_xla(self) -> None:
+  def _captured_by_xla(self, body: Callable[[], None]) -> None:
     try:
       with wp.ScopedCapture(external=True) as capture:
-        self._body()
+        body()
     except Exception as error:
       raise RuntimeError(
         "XLA cannot capture this body; GraphMode.WARP_STAGED captures it apart from XLA, "
         "GraphMode.NONE runs it uncaptured"
       ) from error
-    self._modules |= capture.graph.module_execs  # pyright: ignore
+    assert capture.graph is not None
+    self._modules |= capture.graph.module_execs
 
 
 class ByAddress:
-  """GraphMode WARP: captured on XLA's buffers, for these addresses."""
+  """GraphMode WARP: the function is captured on XLA's buffers, for the addresses of one call."""
 
   ordered = False  # CUDA itself runs the launches of one graph one after the other
 
-  def __init__(self, owner: Any, statics: dict, bound: binding.Binding):
+  def __init__(self, make_body: MakeBody, bound: binding.Binding):
+    """Captures nothing yet.
+
+    Args:
+      make_body: Makes the body for the arrays of the call.
+      bound: These arrays.
+    """
     self.routine: shortcut.Routine | None = None
-    self._body = owner.run_body
-    self._statics = statics
+    self._make_body = make_body
     self._bound = bound
     self._graph: staged.Graph | None = None
 
@@ -81,9 +100,9 @@ class ByAddress:
     if self._graph is not None:
       self._graph.replay(stream)
       return
-    runs = self._bound.runs(pointers)
+    body = self._make_body(self._bound.runs(pointers))
     with guard.body(self._bound.device, stream, alone=True):
-      self._body(runs, self._statics)
-    self._graph = staged.Graph(self._bound.device, lambda: self._body(runs, self._statics))
+      body()
+    self._graph = staged.Graph(self._bound.device, body)
     if self._graph.executable is not None:
       self.routine = shortcut.Routine([self._graph.executable], keep=self._graph)

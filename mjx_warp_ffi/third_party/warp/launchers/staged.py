@@ -1,6 +1,7 @@
-"""Graph modes: how a body that launches Warp work is run from XLA.
+"""The graph modes, and the launchers of the staged ones: a body on buffers that never move.
 
-A launcher is made once for a body on a device and then called with XLA's pointers and stream.
+A body is a function without arguments that launches Warp work. `program.py` and `jax_callable.py`
+make a launcher once for a body on a device; each call gives it XLA's pointers and stream.
 """
 
 import ctypes
@@ -54,7 +55,9 @@ class Graph:
         with wp.ScopedCapture(device=device, stream=stream) as capture:
           record()
         # Instantiated under the guard: Warp's stream must not be in another capture.
-        self._executable = runtime.instantiate_cuda(capture.graph, stream) if stream else None
+        self._executable = (
+          runtime.instantiate_cuda(capture.graph, stream) if stream else ctypes.c_void_p()
+        )
     except Exception as error:
       raise RuntimeError(
         "the body ran, but could not be captured into a graph; GraphMode.NONE runs it uncaptured"
@@ -66,7 +69,7 @@ class Graph:
   @property
   def executable(self) -> ctypes.c_void_p | None:
     """What CUDA launches; None on the CPU."""
-    return self._executable
+    return self._executable or None
 
   def _replay_cpu(self, stream: int) -> None:
     del stream
@@ -74,7 +77,7 @@ class Graph:
       runtime.replay_cpu(self._graph)
 
   def _replay_cuda(self, stream: int) -> None:
-    runtime.launch_cuda(self._executable, stream)  # pyright: ignore
+    runtime.launch_cuda(self._executable, stream)
 
 
 class Early:

@@ -1,1 +1,1 @@
-"""The handler in machine code, which serves calls without Python."""
+"""The handler in machine code, which serves calls on CUDA without the handler in Python."""

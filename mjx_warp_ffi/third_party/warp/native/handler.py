@@ -1,7 +1,7 @@
 """A handler in C++ that launches graphs and kernels, or knows the function in Python to run.
 
-It finds an entry by where the call frame lies and serves the call if all is as the entry says; the
-rest goes to a handler in Python.
+It serves CUDA only. It finds an entry by where the call frame lies, and serves the call if all is
+as the entry says; the rest goes to a handler in Python. `shortcut.py` fills in the entries.
 """
 
 import ctypes
@@ -32,7 +32,10 @@ _LetGo = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _Body = ctypes.CFUNCTYPE(ctypes.c_uint64, *(4 * (ctypes.c_uint64,)))
 
 Body = Callable[[bytes | None, int], None]
-"""What an entry may stand for. It gets the pointers, None if they stayed, and the stream."""
+"""A Python function that an entry may stand for.
+
+It gets the packed pointers of the call, None if they are those of the last one, and the stream.
+"""
 
 
 class Native:

@@ -1,4 +1,4 @@
-"""The C++ of `native`, and the memory that it shares with Python, described once for both.
+"""The C++ of `handler.py`, and the memory that it shares with Python, described once for both.
 
 It is a native function of a Warp kernel, so Warp's compiler builds it and keeps it in the kernel
 cache; the kernel runs once, to return addresses.

@@ -1,9 +1,11 @@
 """Calls that go around the handler in Python.
 
-That needs the interpreter's lock and some 20 us. Once it has served a call, the next ones of the
-same call site differ in their pointers at most, and a handler in C++ can do what is left: fill in
-the pointers, launch the captured graphs or the kernel, or run the function in Python that a call is
-for.
+The handler in Python needs the interpreter's lock and some 20 us. Once it has served a call, the
+next ones of the same call site differ in their pointers at most, and the handler in C++ can do what
+is left: fill in the pointers, then launch the captured graphs or the kernel, or run the function in
+Python that the call is for.
+
+A launcher says what that is by its `Routine`; `calls/dispatch.py` makes the `Shortcut`.
 """
 
 import ctypes
@@ -41,7 +43,7 @@ class Routine:
 
   @property
   def kind(self) -> int:
-    """Which of the three it is, as the handler has it."""
+    """Whether it is graphs, a kernel or a body, by the number that the handler has for it."""
     if self.body is not None:
       return handler_code.BODY
     return handler_code.GRAPHS if self.launch is None else handler_code.KERNEL
@@ -84,7 +86,7 @@ class Shortcut:
     self._pointers = pointers
     table, launch = routine.table, routine.launch
     self._fields = {
-      "text": ctypes.cast(text, ctypes.c_void_p).value,
+      "text": ctypes.cast(ctypes.c_char_p(text), ctypes.c_void_p).value,
       "text_size": len(text),
       "ordinal": ordinal,
       "arg_count": len(inputs),

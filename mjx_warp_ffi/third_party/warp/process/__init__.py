@@ -1,1 +1,1 @@
-"""What the whole process shares: locks, modules that are loaded early, rehearsals."""
+"""What the whole process shares: its locks, and the modules that are loaded ahead of a call."""

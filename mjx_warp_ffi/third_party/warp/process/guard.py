@@ -1,12 +1,18 @@
 """Who may run Python code that launches Warp work, and when.
 
+Such code is called a body here: the function of a `jax_callable`, or what a program runs. Each
+context manager below is taken around one kind of work: `body` by the launchers in a call,
+`launching` around single kernels, `building` and `tracing` around the making of buffers and
+constants, `recording` around a capture.
+
 Warp keeps four things per process, not per thread: the default device, the current stream of each
-CUDA device, the table of streams, and the graph that the CPU records. So a body that launches work
-needs them to itself, except that bodies on the CPU need not wait for it while the CPU is the
+CUDA device, the table of streams, and the graph that the CPU records. So a body has
+them to itself; only bodies on the CPU share them, which have nothing to change while the CPU is the
 default device anyway. Replaying a captured graph touches none of them.
 
 On the CPU there is a fifth: a kernel keeps the memory of its tiles where all threads see it. Two
-kernels that run at once would use one another's, so that whatever runs kernels there takes turns.
+kernels that run at once would use one another's, so whatever runs kernels there takes turns, and
+replays do, too.
 """
 
 import contextlib
@@ -24,7 +30,7 @@ from mjx_warp_ffi.third_party.warp.process.shared_lock import SharedLock
 
 
 class _Launching:
-  """Keeps other kernels of the CPU out, and captures."""
+  """Keeps other kernels on the CPU, captures, and bodies that are alone from running meanwhile."""
 
   def __enter__(self) -> None:
     _bodies.shared.__enter__()
@@ -40,7 +46,7 @@ class _Launching:
 
 
 class _OnCpu:
-  """Lets a body launch on the CPU, beside others if that is the default device."""
+  """Lets a body launch on the CPU, as any kernel if that is the default device, else alone."""
 
   def __init__(self, device: wp.Device, *, waits: bool):
     self._device, self._waits = device, waits
@@ -95,7 +101,7 @@ class OwnStreams(NamedTuple):
   """Runs what a body forks off."""
 
 
-class _Owned:
+class _StreamsByDevice:
   """The streams of this package, made once for each device and kept."""
 
   def __init__(self):
@@ -115,7 +121,7 @@ class _Owned:
     return self._streams[alias]
 
 
-own_streams = _Owned()
+own_streams = _StreamsByDevice()
 
 
 def _external_stream(device: wp.Device, handle: int) -> wp.Stream:
@@ -194,9 +200,9 @@ def building(device: wp.Device) -> Iterator[None]:
 
 @contextlib.contextmanager
 def tracing() -> Iterator[None]:
-  """Makes the CPU current for Warp work of its own, such as what a trace wants to know of a model.
+  """Makes the CPU current for Warp work while JAX traces, such as questions about a model.
 
-  Outside of this such work could end up in a graph that another thread records.
+  Without it, such work could end up in a graph that another thread records.
   """
   with building(call_lib.warp_device("cpu", 0)):
     yield
@@ -212,7 +218,10 @@ def recording(device: wp.Device, stream: wp.Stream | None) -> Iterator[None]:
 
 
 def _forget_locals(error: BaseException | None) -> None:
-  """Drops what ended frames hold, such as streams: nobody looks at them but through their text."""
+  """Drops the local variables of the frames that an error ended, streams for example.
+
+  XLA gets the error as text, so nobody looks at the frames any more.
+  """
   seen = set()  # an error may be its own cause
   while error is not None and id(error) not in seen:
     seen.add(id(error))
@@ -221,10 +230,10 @@ def _forget_locals(error: BaseException | None) -> None:
 
 
 def _settle(stream: int) -> None:
-  """Waits for what is queued on a stream when other devices could be part of it.
+  """With several GPUs, waits for what is queued on a stream, before a body takes its turn.
 
-  A body that synchronises while it holds the guard would otherwise wait for a collective whose
-  other half sits in a thread that waits for the guard.
+  There may be a collective in it, whose other half another thread is to launch. A body that waits
+  for its stream would wait for that thread, and the thread for the turn of the body to end.
   """
   if not call_lib.only_device("CUDA") and not runtime.is_capturing(stream):
     runtime.synchronize_stream(stream)

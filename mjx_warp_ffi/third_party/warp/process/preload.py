@@ -1,4 +1,8 @@
-"""Loading Warp modules while JAX traces, so that the first execution finds them compiled."""
+"""Loading Warp modules while JAX traces, so that the first execution finds them compiled.
+
+`jax_kernel` and `jax_callable` do it for the module of their kernel or function. What a function
+launches from other modules is found by `rehearsal.py`.
+"""
 
 import enum
 from collections.abc import Callable
@@ -38,7 +42,7 @@ def _jax_devices(mode: ModulePreloadMode) -> list[jax.Device]:
   if mode == ModulePreloadMode.NONE:
     return []
   if mode == ModulePreloadMode.CURRENT_DEVICE:
-    default = jax.config.jax_default_device  # pyright: ignore
+    default = jax.config.jax_default_device
     if isinstance(default, str):
       return jax.local_devices(backend=default)[:1]
     return [default if default is not None else jax.local_devices()[0]]

@@ -1,8 +1,9 @@
-"""Compiling the modules of a body side by side, ahead of its first run.
+"""Compiling the modules that a function launches kernels of side by side, ahead of its first run.
 
-A body that launches kernels meets their modules one after the other, and Warp compiles each when it
-is met. Minutes of that on one core are seconds on many. So the body is run once without launching
-anything, which says what it needs.
+A function (the body of a program) meets modules one after the other, and Warp compiles each when it
+is met. Minutes of that on one core are seconds on many. So the body is run once with its launches
+turned off, which tells the modules that it needs. The staged launchers do that for a program that
+allows it.
 """
 
 import collections

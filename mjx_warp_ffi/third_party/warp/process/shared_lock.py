@@ -1,10 +1,13 @@
-"""A lock that many may share, or one may have alone."""
+"""A lock that many threads may share, or one may have alone.
+
+`guard.py` keeps bodies apart with it; it knows nothing of Warp.
+"""
 
 import threading
 
 
 class _Shared:
-  """Holds a lock together with other readers."""
+  """The context that holds a lock together with other readers."""
 
   def __init__(self, lock: "SharedLock"):
     self._lock = lock
@@ -25,7 +28,7 @@ class _Shared:
 
 
 class _Exclusive:
-  """Holds a lock alone."""
+  """The context that holds a lock alone."""
 
   def __init__(self, lock: "SharedLock"):
     self._lock = lock
@@ -59,22 +62,26 @@ class SharedLock:
   Its contexts are objects, not generators: those would take longer than all else in a call.
 
   Attributes:
-    mutex: Held while the other attributes change.
-    changed: Tells whoever waits that they did.
     shared: A context that holds the lock with other readers; any number may be in it.
     exclusive: A context that holds the lock alone.
+    mutex: Held while one of the numbers below changes.
+    changed: Tells whoever waits that one of them did.
+    readers: How many hold the lock together.
+    writing: Whether one holds it alone.
+    writers_waiting: How many wait to have it alone.
+    waiting: How many wait for either; nobody is told of a change if there are none.
   """
 
   def __init__(self):
     """Makes a lock that nobody holds."""
+    self.shared = _Shared(self)
+    self.exclusive = _Exclusive(self)
     self.mutex = threading.Lock()
     self.changed = threading.Condition(self.mutex)
     self.readers = 0
+    self.writing = False
     self.writers_waiting = 0
     self.waiting = 0
-    self.writing = False
-    self.shared = _Shared(self)
-    self.exclusive = _Exclusive(self)
 
   def wait(self) -> None:
     """Waits for a change, with the mutex held before and after."""

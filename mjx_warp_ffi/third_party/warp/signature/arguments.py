@@ -1,4 +1,8 @@
-"""Annotated arguments: what JAX must pass for them, and what Warp receives."""
+"""Annotated arguments: what JAX must pass for them, and what Warp receives.
+
+`jax_kernel` and `jax_callable` read the annotations here when they wrap something, check the
+arguments when JAX traces a call, and get the static ones back from the text of a call that runs.
+"""
 
 import dataclasses
 import functools
@@ -106,7 +110,7 @@ class FfiArg:
 
 
 @dataclasses.dataclass(frozen=True)
-class Signature:
+class FfiSignature:
   """The arguments of a kernel or callable: inputs, with in-outs among them, then outputs."""
 
   inputs: tuple[FfiArg, ...]
@@ -119,7 +123,7 @@ class Signature:
     num_outputs: int,
     *,
     in_out_argnames: Sequence[str] = (),
-  ) -> "Signature":
+  ) -> "FfiSignature":
     """Returns the signature of annotated arguments.
 
     Args:
@@ -170,7 +174,7 @@ class Signature:
     return {self.array_inputs.index(arg): i for i, arg in enumerate(self.in_outs)}
 
   def batching(self, vmap_method: str | None) -> str | None:
-    """Returns the method that `ffi_call` is given for one of its users.
+    """Returns the `vmap_method` that `jax.ffi.ffi_call` is given for that of a caller.
 
     Batch axes are folded, so that an axis of size 1 looks like no axis: the legacy method is
     "expand_dims". The buffer of an in-out is that of a result, which has every batch axis.
@@ -211,17 +215,8 @@ class Signature:
     """Returns the types of all results, in-outs first."""
     by_name = dict(zip((arg.name for arg in self.array_inputs), arrays, strict=True))
     types = [arg.result_type(by_name[arg.name].shape) for arg in self.in_outs]
-    if output_dims is None and self.outputs:
-      output_dims = default
-      if output_dims is None:
-        raise ValueError("Unable to determine output dimensions: pass output_dims")
-    for arg in self.outputs:
-      dims = output_dims
-      if isinstance(output_dims, Mapping):
-        if arg.name not in output_dims:
-          raise ValueError(f"Missing output dimensions for argument '{arg.name}'")
-        dims = output_dims[arg.name]
-      types.append(arg.result_type(dims))  # pyright: ignore
+    given = default if output_dims is None else output_dims
+    types += [arg.result_type(_dims_of(arg, given)) for arg in self.outputs]
     return varying_like(types, arrays)
 
   def encode(self, statics: Mapping[str, Any], **more: Any) -> str:
@@ -247,6 +242,17 @@ def _check_counts(args: int, num_outputs: int, in_outs: list[str]) -> None:
     raise ValueError("Number of outputs cannot be smaller than the number of in_out_argnames")
 
 
+def _dims_of(output: FfiArg, given: Dims) -> int | Sequence[int]:
+  """Returns the dimensions of an output among those that were given for all outputs."""
+  if given is None:
+    raise ValueError("Unable to determine output dimensions: pass output_dims")
+  if not isinstance(given, Mapping):
+    return given
+  if output.name not in given:
+    raise ValueError(f"Missing output dimensions for argument '{output.name}'")
+  return given[output.name]
+
+
 def _plain(value: Any) -> bool | int | str:
   value = getattr(value, "value", value)
   return float(value).hex() if isinstance(value, float | np.floating) else value
@@ -259,7 +265,7 @@ def _parse(value: bool | int | str) -> Any:
 def hashable_dims(dims: Dims) -> Any:
   """Returns dimensions as nested tuples."""
   if isinstance(dims, Mapping):
-    return tuple(sorted((name, hashable_dims(value)) for name, value in dims.items()))  # pyright: ignore
+    return tuple(sorted((name, hashable_dims(value)) for name, value in dims.items()))
   if dims is None or isinstance(dims, int):
     return dims
   return tuple(int(d) for d in dims)
@@ -281,7 +287,7 @@ def varying_like(
     jax.sharding.get_abstract_mesh(), jax.sharding.PartitionSpec()
   )
   return [
-    jax.ShapeDtypeStruct(t.shape, t.dtype, sharding=sharding, **_varying(axes))  # pyright: ignore
+    jax.ShapeDtypeStruct(t.shape, t.dtype, sharding=sharding, **_varying(axes))
     for t in result_types
   ]
 

@@ -16,22 +16,22 @@ import warp as wp
 
 T = TypeVar("T")
 _PREFIX = "mjx_warp_ffi"
-# Not in names. A space ends the name in the attribute of a call.
+# What names must not have: a space ends the name in the text of a call.
 _LEFT_OUT = str.maketrans("", "", "<> ")
 
 
-class Unknown(Exception):
-  """A value whose content cannot be digested."""
+class UnknownContent(Exception):
+  """A value that may stand for other content in another process, or later on."""
 
 
 def describe(value: Any, depth: int = 0) -> str:
   """Returns text that is equal for equal content, in any process.
 
   Raises:
-    Unknown: The content of the value, or of something it refers to, is not known to be fixed.
+    UnknownContent: The content of the value, or of what it refers to, is not known to be fixed.
   """
   if depth > 8:
-    raise Unknown
+    raise UnknownContent
   if value is None or isinstance(value, bool | int | float | complex | str | bytes):
     return repr(value)
   if isinstance(value, tuple):
@@ -46,7 +46,7 @@ def describe(value: Any, depth: int = 0) -> str:
     return f"function {describe(value.func, depth + 1)}"
   if isinstance(value, types.FunctionType):
     return _describe_function(value, depth)
-  raise Unknown
+  raise UnknownContent
 
 
 def kernel_options(kernel: wp.Kernel) -> str:
@@ -62,7 +62,7 @@ def _describe_function(function: types.FunctionType, depth: int) -> str:
     try:
       content = cell.cell_contents
     except ValueError as error:  # assigned later
-      raise Unknown from error
+      raise UnknownContent from error
     closure.append(describe(content, depth + 1))
   parts = (
     function.__module__,
@@ -81,7 +81,7 @@ def _describe_code(code: types.CodeType) -> str:
   return f"{code.co_code.hex()} {code.co_names} {constants}"
 
 
-class Names:
+class TargetNames:
   """Gives each object its target name."""
 
   def __init__(self):
@@ -103,7 +103,7 @@ class Names:
     try:
       content = f"{kind}\n{describe(function)}\n{options}"
       name = f"{_PREFIX}.{kind}.{readable}.{hashlib.sha256(content.encode()).hexdigest()[:16]}"
-    except Unknown:
+    except UnknownContent:
       return f"{_PREFIX}.{kind}.{readable}.{uuid.uuid4().hex}"
     with self._lock:
       if self._owners.setdefault(name, owner) is owner:
@@ -111,7 +111,7 @@ class Names:
     return f"{name}.{uuid.uuid4().hex}"
 
 
-NAMES = Names()
+TARGET_NAMES = TargetNames()
 
 
 def content_key(function: Callable[..., Any]) -> Hashable:
@@ -121,7 +121,7 @@ def content_key(function: Callable[..., Any]) -> Hashable:
   """
   try:
     return describe(function), id(getattr(function, "__globals__", None))
-  except Unknown:
+  except UnknownContent:
     return function
 
 

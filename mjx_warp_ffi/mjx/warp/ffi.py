@@ -1,16 +1,15 @@
 """From a MuJoCo Warp function to a function of a JAX Model and Data.
 
 `Staged(mjw.step, ...)` is all that it takes to bring one more function of mujoco_warp to JAX: its
-inputs are staged into a workspace, the function is captured in a graph once and replayed, its
-results are staged out. `computed.Computed` does it for a function with further arguments, whose
-results are no fields of Data.
+inputs are copied into a workspace, the function is captured in a graph once and replayed, its
+results are copied out. `functions.computed.Computed` does it for a function with further arguments,
+whose results are no fields of Data. Both make a `StagedCall`, as a backward call does.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,21 +22,19 @@ import warp as wp
 from flax import struct
 
 from mjx_warp_ffi.mjx.data import fields
+from mjx_warp_ffi.mjx.data.enums import IMPLICIT, DisableBit, GainType
 from mjx_warp_ffi.mjx.data.spec import Sizes
 from mjx_warp_ffi.mjx.data.types import Data, Model, leaf_shape, with_results
-from mjx_warp_ffi.mjx.data.warp_enums import DisableBit, GainType, IntegratorType
 from mjx_warp_ffi.mjx.warp.staging import batching
-from mjx_warp_ffi.mjx.warp.staging.packing import Packing
 from mjx_warp_ffi.mjx.warp.staging.plan import Plan
+from mjx_warp_ffi.mjx.warp.staging.plan import digest as digest
+from mjx_warp_ffi.mjx.warp.staging.staged_call import Built, StagedCall
 from mjx_warp_ffi.mjx.warp.staging.workspace import EARLY, Workspace
-from mjx_warp_ffi.third_party.warp.launchers.staged import Early, GraphMode
-from mjx_warp_ffi.third_party.warp.program import Program, jax_program
 
 Function = Callable[[mjw.Model, mjw.Data], None]
 
-_IMPLICIT = (IntegratorType.IMPLICIT, IntegratorType.IMPLICITFAST)
-
 _INT = np.dtype(np.int32)
+# Fields of our Data that mujoco_warp's does not have.
 _OWN = (fields.Field("ncon", (), (), _INT), fields.Field("warning", (), (), _INT))
 FIELDS = {
   f.name: f
@@ -104,7 +101,7 @@ class Inputs:
 
 
 def inputs_of(m: Model, d: Data) -> Inputs:
-  """The inputs of a step, those that have elements."""
+  """The inputs of a step, without the arrays that have no elements."""
   extent = Extent(m.spec.mj_model, d.sizes)
   names = (n for n in (*fields.STATE, *fields.ACCUMULATED) if 0 not in FIELDS[n].shape(extent))
   return Inputs({n: jnp.asarray(getattr(d, n)) for n in names}, d.sizes)
@@ -114,10 +111,11 @@ _BADCTRL = np.int32(1 << int(mujoco.mjtWarning.mjWARN_BADCTRL))
 
 
 def with_checked_controls(m: Model, inputs: Inputs) -> Inputs:
-  """Zero for all controls of a world where one is bad, and the bit for it, as C MuJoCo does.
+  """The inputs with controls that MuJoCo Warp can take.
 
-  mujoco_warp would clamp NaN to the lower limit, and nobody would notice. The controls that it
-  forgets to clamp are clamped here.
+  Where a control of a world is bad, all of its controls become zero and its warning gets a bit, as
+  in C MuJoCo; mujoco_warp would clamp NaN to the lower limit, and nobody would notice. Controls
+  that an implicit step of mujoco_warp reads unclamped are clamped here.
   """
   if "ctrl" not in inputs.arrays:
     return inputs
@@ -131,12 +129,13 @@ def with_checked_controls(m: Model, inputs: Inputs) -> Inputs:
 
 
 def _clamped(m: Model, ctrl: jax.Array) -> jax.Array:
-  """The controls within their limits where an implicit step of mujoco_warp reads them unclamped.
+  """The controls, clamped to their limits where an implicit step of mujoco_warp does not do it.
 
-  It does so for the derivative of a force by the velocity, where a control multiplies a gain.
+  It reads them unclamped for the derivative of a force with respect to the velocity, where a
+  control multiplies a gain.
   """
   mjm, statics = m.spec.mj_model, m.opt.statics
-  if statics.integrator not in _IMPLICIT or statics.disableflags & DisableBit.CLAMPCTRL:
+  if statics.integrator not in IMPLICIT or statics.disableflags & DisableBit.CLAMPCTRL:
     return ctrl
   gains = np.isin(mjm.actuator_gaintype, (GainType.AFFINE, GainType.MUSCLE))
   read = gains & (mjm.actuator_actadr < 0) & (mjm.actuator_ctrladr >= 0)
@@ -149,7 +148,7 @@ def _clamped(m: Model, ctrl: jax.Array) -> jax.Array:
 
 
 class Extent:
-  """Sizes by name: of the model, or of a Data."""
+  """Sizes by name: those of the model, and the capacities of a Data."""
 
   def __init__(self, mj_model: mujoco.MjModel, sizes: Sizes):
     self._mj_model = mj_model
@@ -160,7 +159,7 @@ class Extent:
     return getattr(self._mj_model, name)
 
   def bound(self, array: Array, shape: tuple[int, ...]) -> Array:
-    """The array with the dimensions of an actual shape, which defines unknown ones.
+    """The array with the dimensions of a shape, which becomes the size of names not yet known.
 
     Raises:
       ValueError: if the shape is another one.
@@ -179,7 +178,7 @@ class Extent:
     return dataclasses.replace(array, sizes=dims)
 
   def fixed(self, array: Array) -> Array:
-    """The array with known dimensions."""
+    """The array with numbers in the place of the names of its dimensions."""
     dims = tuple(getattr(self, s) if isinstance(s, str) else s for s in array.sizes)
     return dataclasses.replace(array, sizes=tuple(int(s) for s in dims))
 
@@ -288,17 +287,12 @@ def call(
   Returns:
     The outputs of the signature, then its results.
   """
-  count = len(signature.leaves)
-  args = [fields.lookup(m, leaf) for leaf in signature.leaves]
-  args += [x[None] for x in (*(inputs.arrays[n] for n in signature.inputs), *further)]
 
-  def over_worlds(rows: frozenset[int], arrays: batching.Arrays) -> batching.Arrays:
-    batched = frozenset(signature.leaves[i] for i in rows)
-    nworld = arrays[count].shape[0]
-    plan = Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched, autoreset)
-    return launch(run, signature, plan=plan, arrays=arrays)
+  def plan(nworld: int, batched: frozenset[str]) -> Plan:
+    return Plan(m.spec, m.opt.statics, inputs.sizes, nworld, batched, autoreset)
 
-  return tuple(x[0] for x in batching.batched(over_worlds, count)(*args))
+  staged = _staged_call(run, signature, extent=Extent(m.spec.mj_model, inputs.sizes))
+  return staged(m, inputs.arrays, further=further, plan=plan)
 
 
 def launch(
@@ -306,55 +300,34 @@ def launch(
 ) -> batching.Arrays:
   """One FFI call for all worlds: `run(workspace, *arguments, *results)` between the copies."""
   extent = Extent(plan.spec.mj_model, plan.sizes)
-  outputs = [FIELDS[n] for n in signature.outputs] + [r.field for r in signature.results]
-  results = [jax.ShapeDtypeStruct((plan.nworld, *f.shape(extent)), f.dtype) for f in outputs]
-  packing = Packing(signature.leaves, plan.batched)
-  aliases = {
-    len(packing) + i: signature.outputs.index(n)
-    for i, n in enumerate(signature.inputs)
-    if n in signature.outputs
-  }
+  return _staged_call(run, signature, extent=extent).launch(plan, arrays)
 
-  def make(device: wp.Device) -> Program:
-    early = Early(i for i, n in enumerate(signature.outputs) if n in EARLY)
-    with wp.ScopedDevice(device):
-      w = Workspace(plan, hand_out=early.hand_out)
-      extra = [_empty(a, plan.nworld) for a in (*signature.arguments, *signature.results)]
-    given, made = extra[: len(signature.arguments)], extra[len(signature.arguments) :]
-    inputs = packing.places([w.leaf(n) for n in signature.leaves])
-    inputs += [w.field(n) for n in signature.inputs]
-    outputs = [w.field(n) for n in signature.outputs]
-    body = functools.partial(run, w, *extra)
-    places = (*inputs, *given), (*outputs, *made)
+
+def _staged_call(run: Callable[..., None], signature: Signature, *, extent: Extent) -> StagedCall:
+  """The call of a function of the state, of further arguments, or both."""
+  outputs = [FIELDS[n] for n in signature.outputs] + [r.field for r in signature.results]
+
+  def build(w: Workspace) -> Built:
+    given = [_empty(a, w.plan.nworld) for a in signature.arguments]
+    made = [_empty(r, w.plan.nworld) for r in signature.results]
+    results = [w.field(n) for n in signature.outputs] + made
+    return Built(given, results, functools.partial(run, w, *given, *made))
+
+  return StagedCall(
+    signature.name,
+    leaves=signature.leaves,
+    inputs=signature.inputs,
+    results=tuple(jax.ShapeDtypeStruct(f.shape(extent), f.dtype) for f in outputs),
+    build=build,
+    content=(signature.name, signature.outputs, signature.static),
+    in_place={n: i for i, n in enumerate(signature.outputs) if n in signature.inputs},
+    early=frozenset(i for i, n in enumerate(signature.outputs) if n in EARLY),
     # Functions with results of their own keep what their first run prepares in `memo`. The physics
     # begins with what is copied in, and with flags that it clears itself.
-    physics = not signature.results
-    return Program(*places, body, early=early, rehearsal=physics, keep=(w, extra))
-
-  program = jax_program(
-    signature.name,
-    make,
-    key=digest((signature.name, signature.outputs, signature.static), plan),
-    result_types=results,
-    input_output_aliases=aliases,
-    graph_mode=GraphMode.WARP_STAGED if signature.captured else GraphMode.NONE,
+    rehearsal=not signature.results,
+    captured=signature.captured,
   )
-  leaves, others = arrays[: len(signature.leaves)], arrays[len(signature.leaves) :]
-  return tuple(program(*packing.arguments(leaves), *others))
 
 
 def _empty(array: Array, nworld: int) -> wp.array:
   return wp.empty((nworld, *array.sizes), dtype=array.dtype)
-
-
-def digest(content: tuple[Any, ...], plan: Plan) -> str:
-  """Identifies a program, in any process: what it does, and on which workspace."""
-  workspace = (
-    plan.spec.digest,
-    tuple(plan.statics),
-    tuple(plan.sizes),
-    plan.nworld,
-    sorted(plan.batched),
-    plan.autoreset,
-  )
-  return hashlib.sha256(repr((content, workspace)).encode()).hexdigest()[:32]

@@ -1,1 +1,1 @@
-"""A file for each function that runs in a call; one named like a verb of `mjx/` is its inside."""
+"""The Warp side of the verbs of `mjx/`: a file for each function, with the name of its verb."""

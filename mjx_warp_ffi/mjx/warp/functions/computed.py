@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from mjx_warp_ffi.mjx.data import fields
-from mjx_warp_ffi.mjx.data.types import Data, Model, leaf_shape
+from mjx_warp_ffi.mjx.data.types import Data, Model
 from mjx_warp_ffi.mjx.warp import ffi
 from mjx_warp_ffi.mjx.warp.ffi import Array, Inputs, Signature
 
@@ -22,8 +22,8 @@ def inputs_with(m: Model, d: Data, *, names: Iterable[str], rows: bool, nconmax:
     m: the model.
     d: the data.
     names: the further fields; those without elements are left out.
-    rows: whether contacts and constraint rows are wanted; if not, none are allocated.
-    nconmax: contacts of one world that are wanted nevertheless.
+    rows: whether contacts and constraint rows are wanted; without, there is no room for any.
+    nconmax: room for contacts of one world, without `rows`.
   """
   inputs = ffi.inputs_of(m, d)
   extent = ffi.Extent(m.spec.mj_model, d.sizes)
@@ -37,7 +37,7 @@ def inputs_with(m: Model, d: Data, *, names: Iterable[str], rows: bool, nconmax:
 
 
 def without_gradient(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-  """The function, which says what to do instead when it is differentiated."""
+  """The function, whose differentiation raises an error that says what to do instead."""
 
   @jax.custom_vjp
   def call(*args: Any) -> Any:
@@ -92,15 +92,10 @@ class Computed:
     return without_gradient(self.name, call)(m, inputs, extra)
 
   def _signature(self, m: Model, d: Data, inputs: Inputs, extra: list[jax.Array]) -> Signature:
-    mj_model = m.spec.mj_model
-    extent = ffi.Extent(mj_model, d.sizes)
+    extent = ffi.Extent(m.spec.mj_model, d.sizes)
     arguments = [extent.bound(a, v.shape) for a, v in zip(self.arguments, extra, strict=True)]
-    leaves = (f.name for f in fields.model_leaves() if 0 not in leaf_shape(f, mj_model))
-    return Signature(
-      self.name,
-      tuple(leaves),
-      tuple(inputs.arrays),
-      (),
+    return dataclasses.replace(
+      ffi.signature_of(m, inputs, name=self.name, outputs=()),
       arguments=tuple(arguments),
       results=tuple(extent.fixed(r) for r in self.results),
       static=self.static,

@@ -22,31 +22,35 @@ from mjx_warp_ffi.mjx.warp.staging.workspace import Workspace
 
 @wp.kernel(enable_backward=False)
 def contact_forces(
-  cone: int,
-  frame: wp.array[wp.mat33],
-  friction: wp.array[mjw_types.vec5],
-  condim: wp.array[int],
-  efc_address: wp.array2d[int],
-  adhesion: wp.array[float],
-  force: wp.array2d[float],
+  # Model:
+  opt_cone: int,
+  # Data in:
+  contact_frame: wp.array[wp.mat33],
+  contact_friction: wp.array[mjw_types.vec5],
+  contact_dim: wp.array[int],
+  contact_efc_address: wp.array2d[int],
+  contact_adhesion: wp.array[float],
+  efc_force: wp.array2d[float],
   njmax: int,
   nacon: wp.array[int],
+  # In:
   ncon: wp.array[int],
   order: wp.array2d[int],
+  # Out:
   out: wp.array2d[wp.spatial_vector],
 ):
-  """Force and torque of each contact in its frame, zero in the padding; a thread a contact."""
+  """Force and torque of each contact in its frame, zero in the padding, a thread a contact."""
   world, i = wp.tid()
   result = wp.spatial_vector()
   if i < ncon[world]:
     result = mjw_support.contact_force_fn(
-      cone,
-      frame,
-      friction,
-      condim,
-      efc_address,
-      adhesion,
-      force,
+      opt_cone,
+      contact_frame,
+      contact_friction,
+      contact_dim,
+      contact_efc_address,
+      contact_adhesion,
+      efc_force,
       njmax,
       nacon,
       world,

@@ -15,8 +15,8 @@ import warp as wp
 from mujoco_warp._src import math as mjw_math
 from mujoco_warp._src import sensor as mjw_sensor
 
+from mjx_warp_ffi.mjx.data.enums import DisableBit, EnableBit
 from mjx_warp_ffi.mjx.data.types import Data, Model
-from mjx_warp_ffi.mjx.data.warp_enums import DisableBit, EnableBit
 from mjx_warp_ffi.mjx.numerics import static_poses
 from mjx_warp_ffi.mjx.warp import ffi
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry import ContactGeometry
@@ -28,8 +28,14 @@ from mjx_warp_ffi.third_party.warp.signature.arguments import varying_alike
 
 
 @wp.kernel(enable_backward=False)
-def nearest(found: wp.array4d[float], dist: wp.array2d[float], fromto: wp.array3d[float]):
-  """The nearest of what was found for a pair."""
+def nearest(
+  # In:
+  found: wp.array4d[float],
+  # Out:
+  dist: wp.array2d[float],
+  fromto: wp.array3d[float],
+):
+  """The nearest of the contacts that were found for a pair, a thread per world and pair."""
   world, k = wp.tid()
   best = wp.int32(0)
   for i in range(found.shape[2]):
@@ -45,34 +51,41 @@ def nearest(found: wp.array4d[float], dist: wp.array2d[float], fromto: wp.array3
 
 @wp.kernel(enable_backward=False)
 def nearest_adjoint(
+  # Model:
   ngeom: int,
   nxn_pairid: wp.array[wp.vec2i],
+  # Data in:
   contact_dist: wp.array[float],
   contact_frame: wp.array[wp.mat33],
   contact_geom: wp.array[wp.vec2i],
-  worldid: wp.array[int],
-  slot: wp.array[int],
+  contact_worldid: wp.array[int],
+  contact_geomcollisionid: wp.array[int],
   nacon: wp.array[int],
+  # In:
   found: wp.array4d[float],
   cot_dist: wp.array2d[float],
   cot_fromto: wp.array3d[float],
+  # Out:
   grad_dist: wp.array[float],
   grad_pos: wp.array[wp.vec3],
   grad_frame: wp.array[wp.mat33],
 ):
-  """The cotangents of the nearest of what was found for a pair, as those of a contact."""
+  """The cotangents of contacts from those of distances and segments, a thread a contact.
+
+  Only the nearest contact of each pair has some.
+  """
   c = wp.tid()
   if c >= nacon[0]:
     return
   g = contact_geom[c]
   pair = mjw_math.upper_tri_index(ngeom, wp.min(g[0], g[1]), wp.max(g[0], g[1]))
-  world, k = worldid[c], nxn_pairid[pair][1]
+  world, k = contact_worldid[c], nxn_pairid[pair][1]
   best = wp.int32(0)
   for i in range(found.shape[2]):
     if found[world, k, i, 0] < found[world, k, best, 0]:
       best = i
   x, y, z, d = wp.vec3(0.0), wp.vec3(0.0), wp.vec3(0.0), wp.float32(0.0)
-  if slot[c] == best:
+  if contact_geomcollisionid[c] == best:
     x = wp.vec3(cot_fromto[world, k, 0], cot_fromto[world, k, 1], cot_fromto[world, k, 2])
     y = wp.vec3(cot_fromto[world, k, 3], cot_fromto[world, k, 4], cot_fromto[world, k, 5])
     n = wp.vec3(contact_frame[c][0, 0], contact_frame[c][0, 1], contact_frame[c][0, 2])
@@ -84,20 +97,25 @@ def nearest_adjoint(
 
 
 @wp.kernel(enable_backward=False)
-def rows_of_worlds(rows: wp.array2d[wp.vec3], out: wp.array2d[wp.vec3]):
-  """A row a world of what has that or one for all."""
+def rows_of_worlds(
+  # In:
+  rows: wp.array2d[wp.vec3],
+  # Out:
+  out: wp.array2d[wp.vec3],
+):
+  """Gives every world a row of its own, of an array that has one a world or one for all."""
   world, i = wp.tid()
   out[world, i] = rows[world % rows.shape[0], i]
 
 
 Pairs = tuple[tuple[int, int], ...]
 
-_FOUND = 8  # what mujoco_warp may find for a pair, which it tells apart by geomcollisionid
-_FAR = 1.0e32  # where nothing was found
+_FOUND = 8  # the most contacts that mujoco_warp finds for a pair; geomcollisionid numbers them
+_FAR = 1.0e32  # the distance where it found none
 
 
 def _model(w: Workspace, pairs: Pairs) -> mjw.Model:
-  """A model that collides these pairs alone, as it does for its distance sensors."""
+  """A model for which mujoco_warp collides these pairs alone, in the place of distance sensors."""
   mj_model = w.plan.spec.mj_model
   n = mj_model.ngeom
   types = mj_model.geom_type
@@ -125,7 +143,7 @@ def _model(w: Workspace, pairs: Pairs) -> mjw.Model:
 
 
 def _collide(w: Workspace, pairs: Pairs) -> tuple[Any, wp.array]:
-  """The model that collides the pairs, and what it found for each."""
+  """The model that collides the pairs, and the contacts that were found for each of them."""
   if "model" not in w.memo:
     w.memo["model"] = _model(w, pairs)
   m: Any = w.memo["model"]

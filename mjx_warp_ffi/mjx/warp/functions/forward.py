@@ -1,4 +1,4 @@
-"""The functions of mujoco_warp that this package brings to JAX."""
+"""mujoco_warp's step and forward, and which fields of Data they compute for a model."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import functools
 import mujoco_warp as mjw
 
 from mjx_warp_ffi.mjx.data import fields
+from mjx_warp_ffi.mjx.data.enums import EnableBit
 from mjx_warp_ffi.mjx.data.spec import Spec
 from mjx_warp_ffi.mjx.data.types import Model
-from mjx_warp_ffi.mjx.data.warp_enums import EnableBit
 from mjx_warp_ffi.mjx.warp.ffi import Staged
 from mjx_warp_ffi.third_party.warp.process import guard
 
@@ -18,7 +18,7 @@ CONTACTS = ("ncon", "warning", *(f"contact.{f.name}" for f in fields.contact_fie
 
 @functools.lru_cache(maxsize=64)
 def _on_demand(spec: Spec, enableflags: int, postconstraint: bool) -> frozenset[str]:
-  """Fields that a forward pass of this model leaves alone, as mj_forward does."""
+  """Fields that a forward pass does not compute, as mj_forward, unless the model asks for them."""
   with guard.tracing():
     m = mjw.put_model(spec.mj_model)
   left = {"qfrc_inverse"}
@@ -32,7 +32,7 @@ def _on_demand(spec: Spec, enableflags: int, postconstraint: bool) -> frozenset[
 
 
 def absent(spec: Spec) -> frozenset[str]:
-  """Fields of features that a model does not have."""
+  """Fields that belong to features which a model lacks."""
   left: set[str] = set()
   if "has_fluid" not in spec.switches:
     left |= {"qfrc_fluid"}
@@ -54,7 +54,7 @@ def _forward_outputs(m: Model) -> tuple[str, ...]:
 
 
 def _state_outputs(m: Model) -> tuple[str, ...]:
-  own = fields.STATE if m.autoreset else fields.INTEGRATED  # a reset world loses its inputs too
+  own = fields.STATE if m.autoreset else fields.INTEGRATED  # a reset replaces the inputs too
   return tuple(f.name for f in fields.data_fields() if f.name in own)
 
 
@@ -63,7 +63,7 @@ def _step_outputs(m: Model) -> tuple[str, ...]:
 
 
 def state_outputs(m: Model, *, also: tuple[str, ...] = ()) -> tuple[str, ...]:
-  """What the next step and the gradient of this one read, and of these results what a step has."""
+  """The outputs of a step that the next step or this step's gradient reads, and those `also`."""
   needed = {*_state_outputs(m), "overflow", "warning", "qacc", *also}
   return tuple(n for n in _step_outputs(m) if n in needed)
 

@@ -1,7 +1,7 @@
 """The inertia matrix of the poses in a Data, with its gradient.
 
-M_ij is the axis of dof i times the momentum that dof j gives to all bodies below it: composite
-rigid bodies (Featherstone, Rigid Body Dynamics Algorithms, Springer 2008, section 6.2).
+MuJoCo Warp computes it; its gradient is that of the same matrix in JAX, which
+`mjx/numerics/inertia_matrix.py` has.
 """
 
 from __future__ import annotations
@@ -15,35 +15,19 @@ import numpy as np
 
 from mjx_warp_ffi.mjx.data.spec import Spec
 from mjx_warp_ffi.mjx.data.types import Data, Model
-from mjx_warp_ffi.mjx.numerics import ancestry
+from mjx_warp_ffi.mjx.numerics import inertia_matrix, topology
 from mjx_warp_ffi.mjx.warp import ffi
 from mjx_warp_ffi.mjx.warp.functions import support as backend
 from mjx_warp_ffi.mjx.warp.gradient.reverse_only import reverse_once, reverse_only
 from mjx_warp_ffi.third_party.warp.signature.arguments import varying_alike
 
-_EXACT = jax.lax.Precision.HIGHEST
 _UNRULED = ("tendon_armature", "actuator_armature")
 
 
 @functools.lru_cache(maxsize=64)
 def moves(spec: Spec) -> np.ndarray:
   """Whether a dof moves a body, (nbody, nv)."""
-  return ancestry.moves(spec.mj_model)
-
-
-def _matrix(spec: Spec, cdof: jax.Array, *, cinert: jax.Array, armature: jax.Array) -> jax.Array:
-  """The matrix from the axes of the dofs and the inertias of the bodies."""
-  mj_model = spec.mj_model
-  body = mj_model.dof_bodyid
-  c = jnp.matmul(ancestry.subtrees(mj_model), cinert, precision=_EXACT)[body]
-  moments = jnp.stack([c[:, [0, 3, 4]], c[:, [3, 1, 5]], c[:, [4, 5, 2]]], axis=1)
-  ang, lin = cdof[:, :3], cdof[:, 3:]
-  torque = jnp.einsum("nij,nj->ni", moments, ang, precision=_EXACT) + jnp.cross(c[:, 6:9], lin)
-  force = c[:, 9:] * lin - jnp.cross(c[:, 6:9], ang)
-  product = jnp.matmul(cdof, jnp.concatenate([torque, force], axis=1).T, precision=_EXACT)
-  above = moves(spec)[body].T  # whether dof i moves the body of dof j
-  product = jnp.where(above, product, jnp.where(above.T, product.T, 0.0))
-  return product + jnp.diag(armature)
+  return topology.moves(spec.mj_model)
 
 
 @functools.lru_cache(maxsize=64)
@@ -69,7 +53,9 @@ def _differentiable(spec: Spec) -> Any:
     moving = jax.tree.map(reverse_once, moving)
 
     def matrix(cdof: jax.Array, cinert: jax.Array, armature: jax.Array) -> jax.Array:
-      return _matrix(spec, cdof, cinert=cinert, armature=armature)
+      return inertia_matrix.of_composite_bodies(
+        spec.mj_model, cdof, cinert=cinert, armature=armature
+      )
 
     found = jax.vjp(matrix, *moving)[1](reverse_once(cotangent))
     acts = jnp.any(jnp.concatenate(unruled) != 0)

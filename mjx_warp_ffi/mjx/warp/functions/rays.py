@@ -16,8 +16,8 @@ import mujoco_warp as mjw
 import warp as wp
 from mujoco_warp._src import types as mjw_types
 
+from mjx_warp_ffi.mjx.data.enums import GeomType
 from mjx_warp_ffi.mjx.data.types import Data, Model
-from mjx_warp_ffi.mjx.data.warp_enums import GeomType
 from mjx_warp_ffi.mjx.numerics.static_poses import poses
 from mjx_warp_ffi.mjx.warp import ffi
 from mjx_warp_ffi.mjx.warp.ffi import Array
@@ -56,7 +56,7 @@ def _rays(geoms: frozenset[int], ngeom: int) -> Computed:
 
 
 def _surface(p: jax.Array, size: jax.Array, kind: jax.Array, normal: jax.Array) -> jax.Array:
-  """A function that is zero on the surface of a geom, near p there; all in its frame.
+  """A function of points that is zero on the surface of a geom, near `p`, in the geom's frame.
 
   Args:
     p: the point, (3,).
@@ -103,7 +103,7 @@ def _met(moving: Any, frozen: Any, kind: jax.Array) -> tuple[jax.Array, jax.Arra
 
 @functools.lru_cache(maxsize=64)
 def _differentiable(geoms: frozenset[int], ngeom: int) -> Any:
-  """Distances, geoms and normals, from the poses and sizes of geoms, origins and directions."""
+  """The function from poses and sizes of geoms, origins and directions to distances and normals."""
   function = _rays(geoms, ngeom)
 
   @jax.custom_vjp

@@ -1,4 +1,4 @@
-"""mujoco_warp's batch renderer."""
+"""Images by mujoco_warp's batch renderer: their layout, and the function that renders them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _render(w: Workspace, *out: wp.array, settings: Settings, kinds: tuple[str, 
 
 @functools.lru_cache(maxsize=64)
 def renderer(settings: Settings, pixels: tuple[int, int, int]) -> tuple[tuple[str, ...], Computed]:
-  """The kinds of pixels that there are, and the function that gives them."""
+  """The kinds of pixels of a layout (rgb, depth, seg), and the function that renders them."""
   dtypes = {"rgb": wp.uint32, "depth": wp.float32, "seg": wp.vec2i}
   arrays = [Array(k, (n,), dtypes[k]) for k, n in zip(dtypes, pixels, strict=True) if n]
   kinds = tuple(a.name for a in arrays)

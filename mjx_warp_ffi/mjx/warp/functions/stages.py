@@ -1,7 +1,7 @@
 """The stages of the forward dynamics, each with all that it builds on.
 
-A stage is a pure function of the state: it runs the pipeline up to and including itself, so that it
-depends on nothing that an earlier call has left behind.
+A stage is a pure function of the state: it runs the pipeline from the start to its own end, so that
+its results do not depend on what an earlier call has left in a workspace.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from mujoco_warp._src import forward as mjw_forward
 from mujoco_warp._src import sleep as mjw_sleep
 from mujoco_warp._src import smooth as mjw_smooth
 
+from mjx_warp_ffi.mjx.data.enums import DisableBit, EnableBit
 from mjx_warp_ffi.mjx.data.types import Data, Model
-from mjx_warp_ffi.mjx.data.warp_enums import DisableBit, EnableBit
 from mjx_warp_ffi.mjx.warp.adjoint.step import Scope
 from mjx_warp_ffi.mjx.warp.ffi import Staged
 from mjx_warp_ffi.mjx.warp.functions.forward import CONTACTS, absent
@@ -24,6 +24,7 @@ from mjx_warp_ffi.mjx.warp.gradient.vjp import differentiable
 
 @wp.kernel(enable_backward=False)
 def world_body(
+  # Data out:
   xpos: wp.array2d[wp.vec3],
   xquat: wp.array2d[wp.quat],
   xmat: wp.array2d[wp.mat33],
@@ -61,24 +62,24 @@ def tendon_bias(m: mjw.Model, d: mjw.Data) -> None:
 
 
 def rne_with_acceleration(m: mjw.Model, d: mjw.Data) -> None:
-  """The bias force with that of qacc."""
+  """The bias force with the force of the acceleration qacc in it."""
   mjw.rne(m, d, flg_acc=True)
 
 
-def unsmooth(m: mjw.Model, d: mjw.Data) -> None:
-  """The constraint solve; with the discrete integrator it ends by a correction of free bodies."""
+def solve_constraints(m: mjw.Model, d: mjw.Data) -> None:
+  """The constraint solve; with the discrete integrator it ends with a correction of free bodies."""
   mjw.solve(m, d)
   if m.opt.integrator == mjw.IntegratorType.DISCRETE:
     mjw_forward._launch_discrete_free_gyro(m, d, d.qacc, d.qacc, False)
 
 
 def acceleration_sensors(m: mjw.Model, d: mjw.Data) -> None:
-  """The sensors of the acceleration stage; the body accelerations if one needs them."""
+  """The sensors of the acceleration stage, and the body accelerations if one reads them."""
   mjw.sensor_acc(m, d)
 
 
 def mass_matrix(m: mjw.Model, d: mjw.Data) -> None:
-  """The joint-space inertia from the poses, velocity axes and inertias that d holds."""
+  """The joint-space inertia from the axes and inertias that `d` holds, armature included."""
   mjw.crb(m, d)
   mjw_smooth.tendon_armature(m, d)
 
@@ -87,11 +88,11 @@ POSITION: tuple[Run, ...] = (begin, mjw.fwd_position)
 VELOCITY = (*POSITION, mjw.fwd_velocity)
 ACTUATION = (*VELOCITY, mjw.fwd_actuation)
 ACCELERATION = (*ACTUATION, mjw.fwd_acceleration)
-SOLVE = (*ACCELERATION, unsmooth)
+SOLVE = (*ACCELERATION, solve_constraints)
 _SENSED_POSITION = (*POSITION, no_sensors, mjw.sensor_pos)
 _SENSED_VELOCITY = (*_SENSED_POSITION, mjw.fwd_velocity, mjw.sensor_vel)
-_SENSED_ACCELERATION = (*_SENSED_VELOCITY, mjw.fwd_actuation, mjw.fwd_acceleration, unsmooth)
-_SENSED_ACCELERATION += (acceleration_sensors,)
+_SENSED_ACCELERATION = (*_SENSED_VELOCITY, mjw.fwd_actuation, mjw.fwd_acceleration)
+_SENSED_ACCELERATION += (solve_constraints, acceleration_sensors)
 
 
 def chain(*parts: Run) -> Run:

@@ -1,4 +1,7 @@
-"""Several steps in one graph, and their derivative: that of one step after the other."""
+"""Several steps in one call, and their derivative.
+
+Without a derivative the steps are one graph. With one they are a loop of differentiable steps.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,11 @@ import jax
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
-from mjx_warp_ffi.mjx.data.types import Data, Model, with_results
-from mjx_warp_ffi.mjx.warp import ffi
+from mjx_warp_ffi.mjx.data.types import Data, Model
 from mjx_warp_ffi.mjx.warp.adjoint.step import Scope
 from mjx_warp_ffi.mjx.warp.ffi import Inputs, Staged
 from mjx_warp_ffi.mjx.warp.functions.forward import state_outputs
 from mjx_warp_ffi.mjx.warp.gradient import analytic, vjp
-from mjx_warp_ffi.mjx.warp.gradient.reverse_only import reverse_only
 from mjx_warp_ffi.third_party.warp.signature.arguments import varying_alike
 
 Results = dict[str, jax.Array]
@@ -26,13 +27,13 @@ Step = Callable[[Model, Inputs], Results]
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class _Moving:
-  """Which leaves of the arguments a derivative is taken along.
+  """Which leaves of a Model and its inputs are differentiated, and how.
 
   Attributes:
     gradient: how, as `Model.gradient` says.
     smoothed: whether contacts are smoothed.
     tree: structure of the arguments.
-    mask: for each leaf, whether it moves.
+    mask: for each leaf, whether it is differentiated.
   """
 
   gradient: str
@@ -41,33 +42,26 @@ class _Moving:
   mask: tuple[bool, ...]
 
   def joined(self, moving: list[Any], still: list[Any]) -> Any:
-    """The arguments, or their cotangents."""
+    """The arguments, or their cotangents, from leaves that are differentiated and the others."""
     leaves = iter(moving), iter(still)
     return self.tree.unflatten([next(leaves[0 if moves else 1]) for moves in self.mask])
 
 
 def differentiable_steps(staged: Staged) -> Callable[[Model, Data], Data]:
-  """As `vjp.differentiable`, for a number of steps."""
+  """As `vjp.differentiable`, for a function that runs `staged.times` steps in a row."""
   if staged.times == 1:
     return vjp.differentiable(staged, Scope.STEP)
   last = dataclasses.replace(staged, times=1)
   between = dataclasses.replace(last, outputs=state_outputs)
   one, last = (vjp.differentiable_results(s, Scope.STEP) for s in (between, last))
-  results = _several(staged, one=one, last=last)
-
-  def call(m: Model, d: Data) -> Data:
-    ffi.check(m, d)
-    with reverse_only():
-      return with_results(d, results(m, ffi.with_checked_controls(m, ffi.inputs_of(m, d))))
-
-  return call
+  return vjp.on_data(_several(staged, one=one, last=last))
 
 
 def _several(staged: Staged, *, one: Step, last: Step) -> Step:
-  """The results of steps in a row.
+  """The results of several steps in a row.
 
-  Without a derivative they are one call. With one they are as many calls as steps, each of which
-  keeps what its own backward pass reads.
+  Without a derivative the steps are one call. With one each step is a call, and keeps what its own
+  backward pass reads.
 
   Args:
     staged: all of the steps.
@@ -114,7 +108,7 @@ def _several(staged: Staged, *, one: Step, last: Step) -> Step:
 
 
 def _advanced(one: Step, m: Model, *, inputs: Inputs, count: int) -> Inputs:
-  """The inputs after a number of steps, of which only what a step changes goes round the loop."""
+  """The inputs after a number of steps; a loop carries only those that a step changes."""
   changed = jax.eval_shape(one, m, inputs)
   still = {n: x for n, x in inputs.arrays.items() if n not in changed}
 
@@ -130,5 +124,5 @@ def _advanced(one: Step, m: Model, *, inputs: Inputs, count: int) -> Inputs:
 def _dense(cotangent: Any) -> Any:
   """A cotangent as an array."""
   if isinstance(cotangent, SymbolicZero):
-    return np.zeros(cotangent.shape, cotangent.dtype)  # pyright: ignore
+    return np.zeros(cotangent.aval.shape, cotangent.aval.dtype)
   return cotangent

@@ -1,4 +1,4 @@
-"""What mujoco_warp holds packed or on request: matrices, constraint rows, contact forces, rays."""
+"""Matrices and constraint rows that mujoco_warp holds packed, unpacked."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ from mjx_warp_ffi.mjx.warp.staging.workspace import Workspace
 
 @wp.kernel(enable_backward=False)
 def symmetric(
-  rownnz: wp.array[int],
-  rowadr: wp.array[int],
-  colind: wp.array[int],
+  # Model:
+  M_rownnz: wp.array[int],
+  M_rowadr: wp.array[int],
+  M_colind: wp.array[int],
+  opt_timestep: wp.array[float],
+  # In:
   packed: wp.array2d[float],
-  timestep: wp.array[float],
   is_rate: bool,
+  # Out:
   out: wp.array3d[float],
 ):
   """A symmetric matrix from its packed lower half, a thread per world and row.
@@ -32,54 +35,62 @@ def symmetric(
   world, i = wp.tid()
   factor = 1.0
   if is_rate:
-    factor = -1.0 / timestep[world % timestep.shape[0]]
-  for k in range(rownnz[i]):
-    adr = rowadr[i] + k
-    j = colind[adr]
+    factor = -1.0 / opt_timestep[world % opt_timestep.shape[0]]
+  for k in range(M_rownnz[i]):
+    adr = M_rowadr[i] + k
+    j = M_colind[adr]
     value = packed[world, adr] * factor
     out[world, i, j] = value
     out[world, j, i] = value
 
 
 @wp.kernel(enable_backward=False)
-def shared_pattern(
-  rownnz: wp.array[int],
-  rowadr: wp.array[int],
-  colind: wp.array[int],
-  packed: wp.array2d[float],
+def tendon_jacobians(
+  # Model:
+  ten_J_rownnz: wp.array[int],
+  ten_J_rowadr: wp.array[int],
+  ten_J_colind: wp.array[int],
+  # Data in:
+  ten_J: wp.array2d[float],
+  # Out:
   out: wp.array3d[float],
 ):
-  """A matrix from packed rows whose columns all worlds share, a thread per world and row."""
+  """The Jacobian of the tendons, whose columns all worlds share, a thread per world and row."""
   world, i = wp.tid()
-  for k in range(rownnz[i]):
-    adr = rowadr[i] + k
-    out[world, i, colind[adr]] = packed[world, adr]
+  for k in range(ten_J_rownnz[i]):
+    adr = ten_J_rowadr[i] + k
+    out[world, i, ten_J_colind[adr]] = ten_J[world, adr]
 
 
 @wp.kernel(enable_backward=False)
-def own_pattern(
-  rownnz: wp.array2d[int],
-  rowadr: wp.array2d[int],
-  colind: wp.array2d[int],
-  packed: wp.array2d[float],
+def actuator_moments(
+  # Data in:
+  moment_rownnz: wp.array2d[int],
+  moment_rowadr: wp.array2d[int],
+  moment_colind: wp.array2d[int],
+  actuator_moment: wp.array2d[float],
+  # Out:
   out: wp.array3d[float],
 ):
-  """A matrix from packed rows with columns of their own, a thread per world and row."""
+  """The moments of actuators, with columns of each world's own, a thread per world and row."""
   world, i = wp.tid()
-  for k in range(rownnz[world, i]):
-    adr = rowadr[world, i] + k
-    out[world, i, colind[world, adr]] = packed[world, adr]
+  for k in range(moment_rownnz[world, i]):
+    adr = moment_rowadr[world, i] + k
+    out[world, i, moment_colind[world, adr]] = actuator_moment[world, adr]
 
 
 @wp.kernel(enable_backward=False)
 def row_jacobian(
-  nefc: wp.array[int],
-  is_sparse: bool,
+  # Model:
   nv: int,
-  rownnz: wp.array2d[int],
-  rowadr: wp.array2d[int],
-  colind: wp.array3d[int],
-  packed: wp.array3d[float],
+  is_sparse: bool,
+  # Data in:
+  nefc: wp.array[int],
+  efc_J_rownnz: wp.array2d[int],
+  efc_J_rowadr: wp.array2d[int],
+  efc_J_colind: wp.array3d[int],
+  efc_J: wp.array3d[float],
+  # Out:
   out: wp.array3d[float],
 ):
   """The Jacobian of the constraint rows, a thread per world and row."""
@@ -87,39 +98,54 @@ def row_jacobian(
   if row >= nefc[world]:
     return
   if is_sparse:
-    for k in range(rownnz[world, row]):
-      adr = rowadr[world, row] + k
-      out[world, row, colind[world, 0, adr]] = packed[world, 0, adr]
+    for k in range(efc_J_rownnz[world, row]):
+      adr = efc_J_rowadr[world, row] + k
+      out[world, row, efc_J_colind[world, 0, adr]] = efc_J[world, 0, adr]
   else:
     for j in range(nv):
-      out[world, row, j] = packed[world, row, j]
+      out[world, row, j] = efc_J[world, row, j]
 
 
 @wp.kernel(enable_backward=False)
-def row_values(nefc: wp.array[int], packed: wp.array2d[float], out: wp.array2d[float]):
+def row_values(
+  # Data in:
+  nefc: wp.array[int],
+  efc_values: wp.array2d[float],
+  # Out:
+  out: wp.array2d[float],
+):
   """Numbers of the constraint rows, zero in the padding, a thread per world and row."""
   world, row = wp.tid()
   if row < nefc[world]:
-    out[world, row] = packed[world, row]
+    out[world, row] = efc_values[world, row]
   else:
     out[world, row] = 0.0
 
 
 @wp.kernel(enable_backward=False)
-def row_labels(nefc: wp.array[int], packed: wp.array2d[int], out: wp.array2d[int]):
+def row_labels(
+  # Data in:
+  nefc: wp.array[int],
+  efc_labels: wp.array2d[int],
+  # Out:
+  out: wp.array2d[int],
+):
   """Integers of the constraint rows, -1 in the padding, a thread per world and row."""
   world, row = wp.tid()
   if row < nefc[world]:
-    out[world, row] = packed[world, row]
+    out[world, row] = efc_labels[world, row]
   else:
     out[world, row] = -1
 
 
 @wp.kernel(enable_backward=False)
 def contact_labels(
+  # Data in:
+  contact_efc_address: wp.array2d[int],
+  # In:
   ncon: wp.array[int],
   order: wp.array2d[int],
-  efc_address: wp.array2d[int],
+  # Out:
   out: wp.array2d[int],
 ):
   """The number of the contact of each of its rows, a thread per world and contact."""
@@ -127,8 +153,8 @@ def contact_labels(
   if i >= ncon[world]:
     return
   c = order[world, i]
-  for k in range(efc_address.shape[1]):
-    row = efc_address[c, k]
+  for k in range(contact_efc_address.shape[1]):
+    row = contact_efc_address[c, k]
     if row >= 0 and row < out.shape[1]:
       out[world, row] = i
 
@@ -152,7 +178,7 @@ def _full_m(w: Workspace, out: wp.array) -> None:
   wp.launch(
     symmetric,
     dim=(d.nworld, m.nv),
-    inputs=[m.M_rownnz, m.M_rowadr, m.M_colind, d.M, m.opt.timestep, False],
+    inputs=[m.M_rownnz, m.M_rowadr, m.M_colind, m.opt.timestep, d.M, False],
     outputs=[out],
   )
 
@@ -162,7 +188,7 @@ def _tendon_jacobian(w: Workspace, out: wp.array) -> None:
   mjw.tendon(m, d)
   out.zero_()
   wp.launch(
-    shared_pattern,
+    tendon_jacobians,
     dim=(d.nworld, m.ntendon),
     inputs=[m.ten_J_rownnz, m.ten_J_rowadr, m.ten_J_colind, d.ten_J],
     outputs=[out],
@@ -174,7 +200,7 @@ def _actuator_moment(w: Workspace, out: wp.array) -> None:
   w.run(mjw.fwd_position)
   out.zero_()
   wp.launch(
-    own_pattern,
+    actuator_moments,
     dim=(d.nworld, m.nactuator),
     inputs=[d.moment_rownnz, d.moment_rowadr, d.moment_colind, d.actuator_moment],
     outputs=[out],
@@ -191,7 +217,7 @@ def _deriv_smooth_vel(w: Workspace, out: wp.array) -> None:
   wp.launch(
     symmetric,
     dim=(d.nworld, m.nv),
-    inputs=[m.M_rownnz, m.M_rowadr, m.M_colind, packed, m.opt.timestep, True],
+    inputs=[m.M_rownnz, m.M_rowadr, m.M_colind, m.opt.timestep, packed, True],
     outputs=[out],
   )
 
@@ -218,7 +244,7 @@ def _constraint_rows(w: Workspace, *results: wp.array) -> None:
   wp.launch(
     contact_labels,
     dim=w.contacts.order.shape,
-    inputs=[w.contacts.ncon, w.contacts.order, d.contact.efc_address],
+    inputs=[d.contact.efc_address, w.contacts.ncon, w.contacts.order],
     outputs=[out["id"]],
   )
   out["J"].zero_()
@@ -226,7 +252,7 @@ def _constraint_rows(w: Workspace, *results: wp.array) -> None:
   wp.launch(
     row_jacobian,
     dim=dim,
-    inputs=[d.nefc, m.is_sparse, m.nv, efc.J_rownnz, efc.J_rowadr, efc.J_colind, efc.J],
+    inputs=[m.nv, m.is_sparse, d.nefc, efc.J_rownnz, efc.J_rowadr, efc.J_colind, efc.J],
     outputs=[out["J"]],
   )
 

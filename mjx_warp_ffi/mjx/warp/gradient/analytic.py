@@ -1,7 +1,7 @@
-"""The analytic derivative of a staged function: one call of the adjoint step.
+"""The analytic derivative of a staged function: a backward call, which runs the adjoint of a step.
 
-The call stages in the inputs of a step and the solved acceleration, recomputes what the solver
-started from, and runs the adjoint, all in one graph.
+The call copies in the inputs of the step, the acceleration that it solved for and the cotangents,
+computes again what the solver started from, and runs the adjoint, all in one graph.
 """
 
 from __future__ import annotations
@@ -16,31 +16,29 @@ import numpy as np
 import warp as wp
 
 from mjx_warp_ffi.mjx.data import fields
+from mjx_warp_ffi.mjx.data.enums import EnableBit, IntegratorType, TrnType
 from mjx_warp_ffi.mjx.data.smoothing import ContactSmoothing
 from mjx_warp_ffi.mjx.data.spec import Sizes
 from mjx_warp_ffi.mjx.data.types import Model
-from mjx_warp_ffi.mjx.data.warp_enums import EnableBit, IntegratorType, TrnType
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import inverse_dynamics, reactions
 from mjx_warp_ffi.mjx.warp.adjoint.request import Settings
 from mjx_warp_ffi.mjx.warp.adjoint.rules import sensor_rules
-from mjx_warp_ffi.mjx.warp.adjoint.rules.parameters import PARAMETERS
+from mjx_warp_ffi.mjx.warp.adjoint.rules.parts import PARAMETERS
 from mjx_warp_ffi.mjx.warp.adjoint.sensors import limits
 from mjx_warp_ffi.mjx.warp.adjoint.sensors.contact_outputs import DISTANCES, FORCE, GEOMETRY
 from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, REPORTS, STATE, Scope, StepAdjoint
 from mjx_warp_ffi.mjx.warp.adjoint.tape import refusals
-from mjx_warp_ffi.mjx.warp.ffi import Inputs, digest
+from mjx_warp_ffi.mjx.warp.ffi import Inputs
 from mjx_warp_ffi.mjx.warp.gradient import unruled_outputs
 from mjx_warp_ffi.mjx.warp.gradient.reverse_only import reverse_once
-from mjx_warp_ffi.mjx.warp.staging import batching
-from mjx_warp_ffi.mjx.warp.staging.packing import Packing
 from mjx_warp_ffi.mjx.warp.staging.plan import Plan
+from mjx_warp_ffi.mjx.warp.staging.staged_call import Built, StagedCall
 from mjx_warp_ffi.mjx.warp.staging.workspace import Workspace
 from mjx_warp_ffi.third_party.warp.process import guard
-from mjx_warp_ffi.third_party.warp.program import Program, jax_program
 
 Results = dict[str, jax.Array]
 
-_SOLVED = ("qfrc_constraint", *reactions.REPORTS)  # what only a solve gives
+_SOLVED = ("qfrc_constraint", *reactions.REPORTS)  # known only after the solve
 _NEEDS_SOLVE = frozenset({"qacc", "qacc_smooth", FORCE, "sensordata", *_SOLVED})
 _FURTHER = (FORCE, inverse_dynamics.NAME)
 _ALTERNATIVE = "mjx.put_model(m, gradient='fd') differentiates everything by central differences"
@@ -79,7 +77,7 @@ class Wanted:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Analytic:
-  """The adjoint step.
+  """The rule for gradients by the adjoint of a step.
 
   Attributes:
     wanted: what the backward call takes and gives.
@@ -97,8 +95,9 @@ class Analytic:
   ) -> Results:
     """The gradients by name.
 
-    Where contacts are smoothed, what is reported of contacts has its exact gradient, by a pass of
-    its own; not so in a loop, where all has a cotangent.
+    Where contacts are smoothed, outputs that report contacts still get their exact gradient, by a
+    pass without smoothing. In a loop they do not: there all outputs have a cotangent, and every
+    backward call would take both passes.
 
     Raises:
       NotImplementedError: outside a loop, for the cotangent of a result without a rule.
@@ -202,7 +201,7 @@ def _with_silent_sensors(
 
 
 def _of_contacts(m: Model, cotangents: Results) -> Results:
-  """The cotangents of what is reported of contacts."""
+  """The cotangents of outputs that report contacts."""
   found = {n: cotangents[n] for n in (*GEOMETRY, FORCE) if n in cotangents}
   columns = sensor_rules.of_contacts(m.spec.mj_model)
   if "sensordata" in cotangents and columns:
@@ -212,7 +211,7 @@ def _of_contacts(m: Model, cotangents: Results) -> Results:
 
 
 def _rules(scope: Scope, smoothed: bool) -> tuple[str, ...]:
-  """The results that can have a cotangent."""
+  """The results whose cotangents have a rule."""
   if scope is Scope.INVERSE:
     return (
       inverse_dynamics.NAME,
@@ -233,10 +232,10 @@ def _plan(
   nworld: int = 1,
   batched: frozenset[str] = frozenset(),
 ) -> Plan:
-  """The workspace of an adjoint, which has room for contacts and rows only if they matter."""
+  """The plan of an adjoint's workspace, with room for contacts and rows only if they matter."""
   statics = m.opt.statics
   if wanted.scope.acceleration != "qacc":
-    # how a step ends and what its solver does is nothing to what comes before
+    # results before the solve depend neither on the integrator nor on the solver
     statics = statics._replace(integrator=int(IntegratorType.EULER), noslip_iterations=0)
   if not wanted.scope.constrained and not _touches(m, wanted):
     sizes = sizes.without_rows()
@@ -327,70 +326,53 @@ def _adjoint(w: Workspace, wanted: Wanted) -> StepAdjoint:
 
 
 def _cotangent(w: Workspace, adjoint: StepAdjoint, *, name: str) -> wp.array:
-  """The array for a cotangent of all worlds."""
+  """The array that a cotangent of all worlds is copied to."""
   array = adjoint.cotangents[name]
   if not name.startswith("contact"):
     return array
-  # the adjoint has contacts in MJWarp's pool
+  # JAX has it by world, the adjoint by the place of the contact in mujoco_warp's pool
   words = array.capacity // 4 // max(1, array.shape[0])
   by_world = wp.zeros((w.d.nworld, w.contacts.nconmax, words), dtype=float)
-  adjoint.stage.after_recompute.insert(0, lambda: w.contacts.to_pool(by_world, array))
+  adjoint.fill_cotangents(lambda: w.contacts.to_pool(by_world, array))
   return by_world
 
 
-def _gradients(
-  wanted: Wanted, m: Model, inputs: Inputs, cotangents: Sequence[jax.Array]
-) -> Results:
+def _gradients(wanted: Wanted, m: Model, inputs: Inputs, further: Sequence[jax.Array]) -> Results:
   """One backward call.
 
-  `cotangents` are the solved acceleration, the cotangents, and where there are results without a
+  `further` are the solved acceleration, the cotangents, and where there are results without a
   rule, which of theirs are not zero.
   """
-  shared = [fields.lookup(m, n) for n in wanted.leaves]
-  own = [fields.lookup(m, n) for n in wanted.parameters]
-  own += [inputs.arrays[n] for n in wanted.inputs]
-  args = [reverse_once(x) for x in (*shared, *(x[None] for x in (*own, *cotangents)))]
+  moving = {n: fields.lookup(m, n) for n in wanted.parameters} | inputs.arrays
+  call = StagedCall(
+    f"{wanted.name}_adjoint",
+    leaves=wanted.leaves,
+    parameters=wanted.parameters,
+    inputs=wanted.inputs,
+    results=tuple(jax.ShapeDtypeStruct(moving[n].shape, np.float32) for n in wanted.gradients),
+    build=functools.partial(_build, wanted),
+    content=dataclasses.astuple(wanted),
+  )
 
-  def over_worlds(rows: frozenset[int], arrays: batching.Arrays) -> batching.Arrays:
-    batched = frozenset(wanted.leaves[i] for i in rows) | frozenset(wanted.parameters)
-    nworld = arrays[len(wanted.leaves)].shape[0]
-    plan = _plan(m, inputs.sizes, wanted=wanted, nworld=nworld, batched=batched)
-    return _launch(wanted, plan, arrays)
+  def plan(nworld: int, batched: frozenset[str]) -> Plan:
+    return _plan(m, inputs.sizes, wanted=wanted, nworld=nworld, batched=batched)
 
-  results = batching.batched(over_worlds, len(shared))(*args)
-  return {n: x[0] for n, x in zip(wanted.gradients, results, strict=True)}
+  results = call(m, inputs.arrays, further=further, plan=plan, through=reverse_once)
+  return dict(zip(wanted.gradients, results, strict=True))
 
 
-def _launch(wanted: Wanted, plan: Plan, arrays: batching.Arrays) -> batching.Arrays:
-  """One FFI call for all worlds."""
-  packing = Packing(wanted.leaves, plan.batched)
+def _build(wanted: Wanted, w: Workspace) -> Built:
+  """The adjoint on a workspace, and the arrays of what it takes and gives."""
+  adjoint = _adjoint(w, wanted)
+  further = [w.d.qacc, *(_cotangent(w, adjoint, name=n) for n in wanted.cotangents)]
+  notes = unruled_outputs.Notes(wanted.unruled, w.plan.nworld) if wanted.unruled else None
+  if notes:
+    further.append(notes.nonzero)
 
-  def make(device: wp.Device) -> Program:
-    with wp.ScopedDevice(device):
-      w = Workspace(plan)
-      adjoint = _adjoint(w, wanted)
-      inputs = packing.places([w.leaf(n) for n in wanted.leaves])
-      inputs += [w.leaf(n) for n in wanted.parameters]
-      inputs += [w.field(n) for n in wanted.inputs] + [w.d.qacc]
-      inputs += [_cotangent(w, adjoint, name=n) for n in wanted.cotangents]
-    outputs = [adjoint.gradients[n] for n in wanted.gradients]
-    with wp.ScopedDevice(device):
-      notes = unruled_outputs.Notes(wanted.unruled, plan.nworld) if wanted.unruled else None
-    inputs += [notes.nonzero] if notes else []
+  def body() -> None:
+    w.begin()
+    adjoint.launch()
+    if notes:
+      notes.launch()
 
-    def body() -> None:
-      w.begin()
-      adjoint.launch()
-      if notes:
-        notes.launch()
-
-    keep = w, adjoint, notes
-    return Program(tuple(inputs), tuple(outputs), body, rehearsal=True, keep=keep)
-
-  leaves, others = arrays[: len(wanted.leaves)], arrays[len(wanted.leaves) :]
-  own = others[: len(wanted.parameters) + len(wanted.inputs)]
-  arguments = dict(zip((*wanted.parameters, *wanted.inputs), own, strict=True))
-  results = [jax.ShapeDtypeStruct(arguments[n].shape, np.float32) for n in wanted.gradients]
-  key = digest(dataclasses.astuple(wanted), plan)
-  call = jax_program(f"{wanted.name}_adjoint", make, key=key, result_types=results)
-  return tuple(call(*packing.arguments(leaves), *others))
+  return Built(further, [adjoint.gradients[n] for n in wanted.gradients], body)

@@ -1,4 +1,4 @@
-"""Central differences of a staged function, each displaced world one more world of a batch.
+"""Central differences of a staged function, where displaced worlds are more worlds of one batch.
 
 In float32 a difference of a step over 2h is wrong by about |y| 6e-8 / h from rounding and by
 |y'''| h² / 6 from curvature. The steps below are where both are small for the quantity at hand; the
@@ -29,7 +29,7 @@ Steps = tuple[jax.Array, jax.Array]
 
 _MOST_WORLDS = 8192  # a GPU is full then
 _MEMORY = 2**30  # bytes for the worlds of one call, by a rough count
-_SCRATCH = 16  # what a world's workspace takes, in units of its results
+_SCRATCH = 16  # memory of a world's workspace, in units of the size of its results
 
 # Relative to the scale of the quantity, which is at least one. Longer steps cross more kinks
 # (limits, friction loss, contacts), shorter ones drown in rounding.
@@ -39,13 +39,13 @@ _CONTACT_STEP = {**_STATE_STEP, "qpos": 5e-5, "qvel": 1e-3, "ctrl": 1e-4}
 _LEAF_STEP = {"opt.timestep": 0.1}
 _OTHER_STEP = 1e-2
 _SPEED_STEP = 1e-2  # what a force changes a velocity by, in m/s or rad/s
-# Where a solve starts from does not change where it ends.
+# The solver's start does not change its solution.
 _WITHOUT_EFFECT = ("qacc_warmstart",)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Slot:
-  """The coordinates of one array among all that are displaced, in turn."""
+  """The range of the coordinates of one array among those of all arrays that are displaced."""
 
   name: str
   start: int

@@ -15,7 +15,7 @@ from mjx_warp_ffi.mjx.warp.ffi import Inputs, Staged
 Results = dict[str, jax.Array]
 
 
-def noted(staged: Staged, m: Model, *, inputs: Inputs) -> tuple[Results, jax.Array]:
+def with_reset(staged: Staged, m: Model, *, inputs: Inputs) -> tuple[Results, jax.Array]:
   """The results of a step that resets, and whether this world was reset in it."""
   none = jnp.zeros_like(inputs.arrays["warning"])
   out = staged.results(m, dataclasses.replace(inputs, arrays=inputs.arrays | {"warning": none}))
@@ -25,7 +25,7 @@ def noted(staged: Staged, m: Model, *, inputs: Inputs) -> tuple[Results, jax.Arr
 
 
 def healthy(m: Model, inputs: Inputs, *, reset: jax.Array) -> Inputs:
-  """The inputs, but some finite ones where the world was reset: zero times NaN is NaN."""
+  """The inputs, replaced by finite ones where the world was reset, for zero times NaN is NaN."""
 
   def instead(name: str, x: jax.Array) -> jax.Array:
     if not np.issubdtype(x.dtype, np.inexact):

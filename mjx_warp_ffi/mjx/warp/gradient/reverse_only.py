@@ -1,4 +1,4 @@
-"""What reverse mode alone can do says so when more is asked for."""
+"""Errors that name the alternatives where forward mode or a second derivative is asked for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FORWARD_MODE = (
 
 @jax.custom_jvp
 def reverse_once(x: jax.Array) -> jax.Array:
-  """The identity, which refuses to be differentiated."""
+  """The identity, whose differentiation raises: a backward pass has no derivative itself."""
   return x
 
 
@@ -27,7 +27,7 @@ def _reverse_twice(primals: Any, tangents: Any) -> Any:
 
 @contextlib.contextmanager
 def reverse_only() -> Iterator[None]:
-  """Says what to use instead of forward mode, where JAX refuses it."""
+  """A context in which JAX's refusal of forward mode becomes an error with the alternatives."""
   try:
     yield
   except (TypeError, NotImplementedError) as error:

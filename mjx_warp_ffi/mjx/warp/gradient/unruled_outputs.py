@@ -1,7 +1,8 @@
-"""Which results had a cotangent without a rule, kept on the devices.
+"""Which results had a cotangent although they have no rule, noted on the devices.
 
-Inside a loop it shows only at run time that such a cotangent is not zero. The backward call notes
-it in the graph that it runs anyway, so that nothing has to come back to the host.
+Inside a loop every result has a cotangent, and only at run time it shows which are not zero. The
+backward call notes in its own graph those of results without a rule, so that it need not wait for
+the host; `read` asks for the notes later.
 """
 
 from __future__ import annotations
@@ -16,8 +17,14 @@ from mjx_warp_ffi.mjx.warp.ffi import FIELDS
 
 
 @wp.kernel(enable_backward=False)
-def note(nonzero: wp.array2d[int], which: wp.array[int], flags: wp.array[int]):
-  """Sets flags, a thread per world and result."""
+def note(
+  # In:
+  nonzero: wp.array2d[int],
+  which: wp.array[int],
+  # Out:
+  flags: wp.array[int],
+):
+  """Sets the flags of the results whose cotangent is not zero, a thread per world and result."""
   world, i = wp.tid()
   if nonzero[world, i] != 0:
     wp.atomic_max(flags, which[i], 1)
@@ -31,7 +38,7 @@ def names() -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=64)
 def flags_of(device: str) -> wp.array:
-  """One number a name on a Warp device, not zero where a gradient became NaN for it."""
+  """A flag for each of `names` on a Warp device, set where a gradient became NaN for it."""
   return wp.zeros(len(names()), dtype=int, device=device)
 
 

@@ -31,10 +31,16 @@ from mjx_warp_ffi.third_party.warp.signature.arguments import varying_alike
 
 Results = dict[str, jax.Array]
 
-# Only rendering and the search for pairs read these leaves: the gradient of a step is zero.
-_DRAWN = ("mat_", "geom_rgba", "geom_rbound", "geom_aabb")
-_DRAWN += ("light_attenuation", "light_cutoff", "light_exponent", "light_ambient", "light_diffuse")
-_DRAWN += ("light_specular",)
+# Only rendering and the broadphase read these leaves: the gradient of a step is zero.
+_WITHOUT_GRADIENT = ("mat_", "geom_rgba", "geom_rbound", "geom_aabb")
+_WITHOUT_GRADIENT += (
+  "light_attenuation",
+  "light_cutoff",
+  "light_exponent",
+  "light_ambient",
+  "light_diffuse",
+)
+_WITHOUT_GRADIENT += ("light_specular",)
 
 
 def differentiable(
@@ -51,7 +57,19 @@ def differentiable(
   Returns:
     A function of a Model and a Data that returns a Data.
   """
-  results = differentiable_results(staged, scope)
+  return on_data(differentiable_results(staged, scope), rows=rows, reads=reads)
+
+
+def on_data(
+  results: Callable[[Model, Inputs], Results], *, rows: bool = True, reads: tuple[str, ...] = ()
+) -> Callable[[Model, Data], Data]:
+  """The function of a Model and a Data that puts the results of checked inputs into the Data.
+
+  Args:
+    results: differentiable results by name, of a Model and inputs.
+    rows: as for `differentiable`.
+    reads: as for `differentiable`.
+  """
 
   def call(m: Model, d: Data) -> Data:
     check(m, d)
@@ -67,9 +85,9 @@ def differentiable(
 
 
 def differentiable_results(staged: Staged, scope: Scope) -> Callable[[Model, Inputs], Results]:
-  """The results by name of a staged function, which computes a part of a step.
+  """The results by name of a staged function that computes a part of a step, with a derivative.
 
-  They include the acceleration of that part, from which the backward pass starts.
+  If that part has an acceleration, it is among the results: the backward pass starts from it.
   """
   integrate = scope is Scope.STEP
 
@@ -84,11 +102,11 @@ def differentiable_results(staged: Staged, scope: Scope) -> Callable[[Model, Inp
     rule = _rule(staged, scope, m, inputs, (leaves, moving))
     once = jax.tree.map(reverse_once, (m, inputs))
     if integrate and m.autoreset:
-      out, reset = reset_vjp.noted(staged, once[0], inputs=once[1])
+      out, reset = reset_vjp.with_reset(staged, once[0], inputs=once[1])
       inputs = reset_vjp.healthy(m, inputs, reset=reset)
     else:
       out, reset = staged.results(*once), None
-    # none where nothing moves
+    # a model without degrees of freedom has none
     qacc = out.get(scope.acceleration) if scope.acceleration else inputs.arrays.get("qacc")
     return out, (m, inputs, qacc, reset, rule)
 
@@ -137,7 +155,9 @@ def _rule(
       f"contact_smoothing belongs to gradient='analytic', this Model has {m.gradient!r}"
     )
   leaves, arrays = moving
-  read = tuple(n for n in leaves if fields.lookup(m, n).size and not n.startswith(_DRAWN))
+  read = tuple(
+    n for n in leaves if fields.lookup(m, n).size and not n.startswith(_WITHOUT_GRADIENT)
+  )
   if m.gradient == "fd":
     return Differences(staged, read, arrays)
   if not m.nv:

@@ -1,4 +1,4 @@
-"""What mujoco_warp says of a model: support, its own options, default capacities."""
+"""Whether mujoco_warp takes a model, with which options, and which capacities suffice for it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import mujoco_warp as mjw
 import numpy as np
 from mujoco_warp._src import io as mjw_io
 
-from mjx_warp_ffi.mjx.data import fields
+from mjx_warp_ffi.mjx.data import fields, pickles
+from mjx_warp_ffi.mjx.data.enums import EqType, GeomType
 from mjx_warp_ffi.mjx.data.options import with_options
 from mjx_warp_ffi.mjx.data.spec import Spec
-from mjx_warp_ffi.mjx.data.warp_enums import EqType, GeomType
 from mjx_warp_ffi.mjx.warp.models import sdf_functions
 from mjx_warp_ffi.third_party.warp.process import guard
 
@@ -35,6 +35,15 @@ def check_options(spec: Spec, statics: Any) -> None:
   _accepted(with_options(spec.mj_model, statics))
 
 
+@pickles.located(pickles.ADDRESSES["spec"])
+class AcceptedSpec(Spec):
+  """The static part of a Model that mujoco_warp has accepted, and is asked about again."""
+
+  def check_options(self, statics: Any) -> None:
+    """As the function of this module."""
+    check_options(self, statics)
+
+
 def check_and_options(mj_model: mujoco.MjModel) -> dict[str, Any]:
   """The static options of a model as mujoco_warp sets them, once it has accepted the model.
 
@@ -51,7 +60,7 @@ def check_and_options(mj_model: mujoco.MjModel) -> dict[str, Any]:
   return statics
 
 
-# Contacts that one moving geom can have with the ground, by type; other geoms have one.
+# The most contacts of one moving geom with the ground, by its type; geoms of other types have one.
 _CONTACTS_OF = {GeomType.CAPSULE: 2, GeomType.CYLINDER: 4, GeomType.BOX: 4, GeomType.MESH: 4}
 
 

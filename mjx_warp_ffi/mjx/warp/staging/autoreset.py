@@ -16,14 +16,14 @@ import mujoco_warp as mjw
 import numpy as np
 import warp as wp
 
-from mjx_warp_ffi.mjx.data.warp_enums import BroadphaseType, IntegratorType, JointType
+from mjx_warp_ffi.mjx.data.enums import IntegratorType, JointType
 from mjx_warp_ffi.mjx.warp.staging import watch
 from mjx_warp_ffi.mjx.warp.staging.watch import Watch
 
 
 @wp.struct
-class Part:
-  """Consecutive words of the state of each world, and where their first values are."""
+class StateWords:
+  """Consecutive 4-byte words of the state of each world, and where their values at reset lie."""
 
   src: wp.uint64
   dst: wp.uint64
@@ -34,19 +34,29 @@ class Part:
 
 
 @wp.func
-def _note(bits: int, world: int, bad: wp.array[bool], some: wp.array[int], warning: wp.array[int]):
+def _mark(
+  # In:
+  bits: int,
+  world: int,
+  # Out:
+  bad: wp.array[bool],
+  any_bad: wp.array[int],
+  warning: wp.array[int],
+):
   bad[world] = bits != 0
   if bits != 0:
     warning[world] = bits  # a reset forgets the older ones
-    some[0] = 1
+    any_bad[0] = 1
 
 
 @wp.kernel(enable_backward=False)
 def find_bad_state(
+  # Data in:
   qpos: wp.array2d[float],
   qvel: wp.array2d[float],
+  # Out:
   bad: wp.array[bool],
-  some: wp.array[int],
+  any_bad: wp.array[int],
   warning: wp.array[int],
 ):
   """Marks the worlds whose position or velocity is bad."""
@@ -54,39 +64,44 @@ def find_bad_state(
   bits = watch.bad_state(qpos, qvel, world)
   if (bits & watch.BADQPOS) != 0:
     bits = watch.BADQPOS  # the velocity is reset before it is looked at
-  _note(bits, world, bad, some, warning)
+  _mark(bits, world, bad, any_bad, warning)
 
 
 @wp.kernel(enable_backward=False)
 def find_bad_acceleration(
+  # Data in:
   qacc: wp.array2d[float],
   qfrc_smooth: wp.array2d[float],
+  # Out:
   bad: wp.array[bool],
-  some: wp.array[int],
+  any_bad: wp.array[int],
   warning: wp.array[int],
 ):
   """Marks the worlds whose acceleration is bad."""
   world = wp.tid()
   bits = watch.bad_acceleration(qacc, qfrc_smooth, world)
-  _note(bits, world, bad, some, warning)
+  _mark(bits, world, bad, any_bad, warning)
 
 
 @wp.kernel(enable_backward=False)
 def reset_state(
-  bad: wp.array[bool],
-  parts: wp.array[Part],
+  # Model:
   eq_active0: wp.array[bool],
+  # In:
+  bad: wp.array[bool],
+  parts: wp.array[StateWords],
+  # Data out:
   eq_active: wp.array2d[bool],
 ):
   """Gives the marked worlds the default state."""
   world, k = wp.tid()
   if not bad[world]:
     return
-  p = parts[k]
-  src = wp.array(ptr=p.src, shape=(p.src_rows, p.src_stride), dtype=int)
-  dst = wp.array(ptr=p.dst, shape=(bad.shape[0], p.dst_stride), dtype=int)
-  for i in range(p.words):
-    dst[world, i] = src[world % p.src_rows, i]
+  part = parts[k]
+  src = wp.array(ptr=part.src, shape=(part.src_rows, part.src_stride), dtype=int)
+  dst = wp.array(ptr=part.dst, shape=(bad.shape[0], part.dst_stride), dtype=int)
+  for i in range(part.words):
+    dst[world, i] = src[world % part.src_rows, i]
   if k == 0:
     for e in range(eq_active0.shape[0]):
       eq_active[world, e] = eq_active0[e]
@@ -96,20 +111,21 @@ _ZEROED = (
   *("time", "qvel", "act", "qacc_warmstart", "ctrl", "qfrc_applied", "xfrc_applied", "userdata"),
   "overflow",
 )
-_KEPT = ("history", "tree_asleep")  # whose first values mujoco_warp's make_data knows
+# Fields whose values at reset are those that mujoco_warp's make_data gave them.
+_AS_MADE = ("history", "tree_asleep")
 
 
 class AutoReset:
   """The step with resets, for one workspace."""
 
   def __init__(self, m: mjw.Model, d: mjw.Data, watch: Watch):
-    """Finds the first values of the state, and fills the arena by one forward pass."""
+    """Finds the state after a reset, and allocates the arena's memory by one forward pass."""
     self._m, self._d, self._watch = m, d, watch
     self._bad = wp.zeros(d.nworld, dtype=bool)
-    self._some = wp.zeros(1, dtype=int)
-    copies = [c for c in _first_values(m, d) if c.source.size and c.target.size]
+    self._any_bad = wp.zeros(1, dtype=int)
+    copies = [c for c in _state_at_reset(m, d) if c.source.size and c.target.size]
     self._sources = [c.source for c in copies]  # which must live as long as the pointers to them
-    self._parts = wp.array([c.part() for c in copies], dtype=Part)
+    self._parts = wp.array([c.part() for c in copies], dtype=StateWords)
     self._arena = _Arena(d.qpos.device)
     if self._has_conditional():
       self._again()
@@ -117,37 +133,37 @@ class AutoReset:
   def step(self, m: mjw.Model, d: mjw.Data) -> None:
     """One step; can be captured."""
     self._find(find_bad_state, d.qpos, d.qvel)
-    self._if_some(self._reset)
+    self._if_any_bad(self._reset)
     mjw.forward(m, d)
     self._find(find_bad_acceleration, d.qacc, d.qfrc_smooth)
-    self._if_some(self._again)
+    self._if_any_bad(self._again)
     _integrate(m, d)
 
   def _has_conditional(self) -> bool:
     # sweep and prune sorts with memory of its own, which the arena does not see
-    sweeps = self._m.opt.broadphase != BroadphaseType.NXN and self._d.qpos.device.is_cuda
+    sweeps = self._m.opt.broadphase != mjw.BroadphaseType.NXN and self._d.qpos.device.is_cuda
     return bool(self._m.opt.graph_conditional) and not sweeps
 
-  def _if_some(self, action: Any) -> None:
+  def _if_any_bad(self, action: Any) -> None:
     if self._has_conditional():
-      wp.capture_if(self._some, on_true=action)
+      wp.capture_if(self._any_bad, on_true=action)
     else:
       action()
 
   def _find(self, kernel: wp.Kernel, *values: wp.array) -> None:
-    self._some.zero_()
+    self._any_bad.zero_()
     wp.launch(
       kernel,
       dim=self._d.nworld,
       inputs=[*values],
-      outputs=[self._bad, self._some, self._watch.warning],
+      outputs=[self._bad, self._any_bad, self._watch.warning],
     )
 
   def _reset(self) -> None:
     wp.launch(
       reset_state,
       dim=(self._d.nworld, self._parts.size),
-      inputs=[self._bad, self._parts, self._m.eq_active0],
+      inputs=[self._m.eq_active0, self._bad, self._parts],
       outputs=[self._d.eq_active],
     )
 
@@ -167,8 +183,8 @@ class _Copy:
   word: int = 0
 
   def part(self) -> Any:
-    """It, for the kernel."""
-    part = Part()
+    """The same as addresses and strides, for the kernel."""
+    part = StateWords()
     part.src_rows, part.src_stride = self.source.shape[0], self.source.strides[0] // 4
     part.dst_stride = self.target.strides[0] // 4
     part.words = part.dst_stride if self.element is None else self.source.strides[1] // 4
@@ -177,13 +193,13 @@ class _Copy:
     return part
 
 
-def _first_values(m: mjw.Model, d: mjw.Data) -> list[_Copy]:
-  """What the state is after a reset."""
+def _state_at_reset(m: mjw.Model, d: mjw.Data) -> list[_Copy]:
+  """The copies that give a world the state that it has after a reset."""
   copies = []
   for name in _ZEROED:
     target = getattr(d, name)
     copies.append(_Copy(target, wp.zeros((1, *target.shape[1:]), dtype=target.dtype)))
-  for name in _KEPT:
+  for name in _AS_MADE:
     if getattr(d, name).size:
       copies.append(_Copy(getattr(d, name), wp.clone(getattr(d, name)[:1])))
   copies.append(_Copy(d.qpos, m.qpos0))
@@ -195,7 +211,7 @@ def _first_values(m: mjw.Model, d: mjw.Data) -> list[_Copy]:
 
 
 def _plastic(m: mjw.Model, d: mjw.Data) -> list[_Copy]:
-  """The references of plastic springs: those of the springs, and zero for flexes."""
+  """Copies to `plastic`: rest positions to the references of plastic springs, zero for flexes."""
   copies, rest = [], np.ones(d.plastic.shape[1], bool)
   first, start = m.jnt_plasticadr.numpy(), m.jnt_qposadr.numpy()
   for joint in np.flatnonzero(first >= 0):
@@ -225,7 +241,11 @@ def _integrate(m: mjw.Model, d: mjw.Data) -> None:
 
 
 class _Arena(contextlib.AbstractContextManager):
-  """Memory for the temporary arrays of a function that runs again and again."""
+  """Memory for the temporary arrays of a function, the same in each of its runs.
+
+  A Warp allocator within its context: the n-th request of a run gets the block that the n-th
+  request of the first run got.
+  """
 
   def __init__(self, device: wp.Device):
     self._device = device
@@ -246,7 +266,7 @@ class _Arena(contextlib.AbstractContextManager):
       self._scope = None
 
   def allocate(self, size_in_bytes: int) -> int:
-    """The block that this request got in the first run, made in that run."""
+    """The address of the block for the next request, which the first run makes."""
     if self._next == len(self._blocks):
       with wp.ScopedAllocator(self._device, None):
         self._blocks.append(wp.empty(size_in_bytes, dtype=wp.uint8, device=self._device))

@@ -1,4 +1,4 @@
-"""Which kernels Warp loads, and the caches that hold what they work on."""
+"""Tells which modules of kernels Warp loads, and frees the caches of programs and workspaces."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Listener:
       self._loaded(match[1])
 
   def debug(self, message: str) -> None:
-    """Drops what nobody asked for."""
+    """Drops Warp's debug messages, for which `listening` does not ask."""
 
   def warning(self, message: str, category: type | None = None, stacklevel: int = 1) -> None:
     """Passes a warning on."""

@@ -1,4 +1,4 @@
-"""The largest counts of contacts and rows of all calls so far, by kind of call."""
+"""The largest counts of contacts and rows that calls have met, kept beyond their workspaces."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mjx_warp_ffi.mjx.warp.staging import watch
 class Counts:
   """The largest counts (`watch.PEAKS`) of the calls so far, in arrays on their devices.
 
-  Calls with other capacities or another number of worlds have other needs, so each kind has an
-  array of its own. The arrays outlive the workspaces, which may be evicted while the numbers are
-  still of interest; an array has 16 bytes.
+  Each pair of capacities and number of worlds has an array of its own on each device, since what
+  one of them needs says nothing of the others. A workspace may be freed while its counts are still
+  of interest, so the arrays, of 16 bytes each, are kept here.
   """
 
   def __init__(self):
@@ -25,7 +25,7 @@ class Counts:
     self._arrays: dict[tuple[Sizes, int, str], wp.array] = {}
 
   def of(self, sizes: Sizes, nworld: int, *, device: str) -> wp.array:
-    """The counts of one kind of call on a Warp device."""
+    """The counts of the calls with these capacities and worlds on a Warp device."""
     key = (sizes, nworld, device)
     with self._lock:
       if key not in self._arrays:
@@ -33,7 +33,7 @@ class Counts:
       return self._arrays[key]
 
   def select(self, matches: Callable[[Sizes], bool]) -> Iterator[tuple[int, wp.array]]:
-    """The number of worlds and the counts of the calls with capacities that match."""
+    """Yields the number of worlds and the counts of the calls whose capacities match."""
     with self._lock:
       arrays = list(self._arrays.items())
     for (sizes, nworld, _), array in arrays:

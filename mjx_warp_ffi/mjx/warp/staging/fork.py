@@ -1,4 +1,4 @@
-"""Work beside other work on a GPU."""
+"""A second stream of a GPU, on which work runs beside that of the current stream."""
 
 from contextlib import AbstractContextManager
 
@@ -7,22 +7,23 @@ import warp as wp
 from mjx_warp_ffi.third_party.warp.process import guard
 
 
-class Side:
+class SideStream:
   """A stream of the current CUDA device beside the current one.
 
-  The workspaces of a device share it: bodies take turns, and a graph knows only what comes before
-  what. A stream of its own would die with a workspace, at any time, and Warp's table of streams is
-  for one thread at a time.
+  All workspaces of a device share one stream. They can, because only one of them runs at a time,
+  and a captured graph keeps the order of its launches, not their streams. A stream of its own would
+  be freed with its workspace, on whatever thread that happens, and Warp's table of streams must
+  not be changed by two threads at once.
   """
 
   def __init__(self):
-    """Finds the stream."""
+    """Takes the side stream of the current device."""
     self._stream = guard.own_streams(wp.get_device()).side
 
   def fork(self) -> AbstractContextManager:
-    """What is launched in this context comes after all that was launched so far."""
+    """A context whose launches run on the side stream, after all that was launched before it."""
     return wp.ScopedStream(self._stream, sync_enter=True)
 
   def join(self) -> None:
-    """What is launched from now on comes after what the side has."""
+    """Makes all later launches wait for those on the side stream."""
     wp.get_stream().wait_stream(self._stream)

@@ -17,10 +17,10 @@ from mjx_warp_ffi.mjx.data import fields
 
 
 class Packing:
-  """Which leaves go together: numbers of single precision that have no row for each world."""
+  """Packs those leaves of a call that all worlds share and that are numbers of single precision."""
 
   def __init__(self, leaves: Sequence[str], batched: Collection[str]):
-    """Sorts the leaves of a call, of which some have a row for each world."""
+    """For the leaves of a call; those in `batched` have a row for each world."""
     single = {f.name for f in fields.model_leaves() if f.dtype == np.float32}
     self._together = [i for i, n in enumerate(leaves) if n in single and n not in batched]
     self._apart = [i for i in range(len(leaves)) if i not in set(self._together)]
@@ -36,7 +36,7 @@ class Packing:
     return packed + [leaves[i] for i in self._apart]
 
   def places(self, leaves: Sequence[wp.array]) -> list[wp.array | tuple[wp.array, ...]]:
-    """Where the arguments lie, for the leaves' arrays."""
+    """The arrays that the arguments are copied to, for the leaves' arrays."""
     together = tuple(leaves[i] for i in self._together)
     packed = [together] if together else []
     return [*packed, *(leaves[i] for i in self._apart)]

@@ -1,4 +1,4 @@
-"""The largest counts that any call has seen, and what a full capacity asks for."""
+"""Which capacities the calls so far would have needed, and what to do about a full one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mjx_warp_ffi.mjx.warp.staging import watch
 from mjx_warp_ffi.mjx.warp.staging.counts import COUNTS
 from mjx_warp_ffi.mjx.warp.staging.workspace import spread
 
-# Limits of the solver's iterations, at which nothing is lost.
+# Bits that say that a solver stopped at its limit of iterations: nothing was left out then.
 _ITERATIONS = int(OverflowType.ITERATIONS | OverflowType.LS_ITERATIONS)
 _OTHERS = {
   OverflowType.NJMAX_NNZ: "pass a larger njmax_nnz to make_data, at most njmax * nv",
@@ -29,7 +29,7 @@ _OTHERS = {
 
 
 def read(structure: str, *, clear: bool = False) -> dict[str, int]:
-  """The largest counts of any call and device, by their names in `watch_kernels.PEAKS`."""
+  """The largest counts of any call and device, by their names in `watch.PEAKS`."""
   largest = np.zeros(len(watch.PEAKS), np.int32)
   for _, counts in COUNTS.select(lambda sizes: sizes.structure == structure):
     largest = np.maximum(largest, counts.numpy())
@@ -39,14 +39,14 @@ def read(structure: str, *, clear: bool = False) -> dict[str, int]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Needs:
-  """What the calls that made some worlds needed.
+class Demand:
+  """The room that calls needed for contacts and rows, the most of all of them.
 
   Attributes:
     contacts: the most contacts of a world.
     rows: the most constraint rows of a world.
     pool: the most contacts, or pairs of geoms that may touch, of all worlds of a call.
-    share: the `nconmax` that makes a pool for as many.
+    share: the smallest `nconmax` whose pool has room for as many.
   """
 
   contacts: int = 0
@@ -55,17 +55,17 @@ class Needs:
   share: int = 0
 
 
-def needs(sizes: Sizes, nworld: int) -> Needs:
-  """The needs of the calls with these capacities, those of `nworld` worlds if there are any."""
+def demand(sizes: Sizes, nworld: int) -> Demand:
+  """The demand of the calls with these capacities, of `nworld` worlds if there were such calls."""
   calls = list(COUNTS.select(lambda other: other == sizes))
   calls = [call for call in calls if call[0] == nworld] or calls
-  total = Needs()
+  total = Demand()
   for worlds, array in calls:
     counts = dict(zip(watch.PEAKS, array.numpy().tolist(), strict=True))
     contacts, pairs = counts["contacts"], counts["pairs"]
-    # a world alone has spare places for its pairs only
+    # the pool of a single world has spare places for its pairs only
     share = max(contacts / (1 if worlds == 1 else spread(worlds)), pairs / spread(worlds))
-    total = Needs(
+    total = Demand(
       max(total.contacts, counts["contacts_of_a_world"]),
       max(total.rows, counts["rows_of_a_world"]),
       max(total.pool, contacts, pairs),
@@ -90,14 +90,14 @@ def advice(overflow: np.ndarray, sizes: Sizes, *, nworld: int) -> Iterator[str]:
   Yields:
     A sentence a bit.
   """
-  needed = needs(sizes, nworld)
+  needed = demand(sizes, nworld)
   for bit in OverflowType.ALL & ~OverflowType(_ITERATIONS):
     worlds = int(np.count_nonzero(overflow & int(bit)))
     if worlds:
       yield f"{bit.name} in {worlds} of {overflow.size} worlds: {_do(bit, needed, sizes)}"
 
 
-def _do(bit: OverflowType, needed: Needs, sizes: Sizes) -> str:
+def _do(bit: OverflowType, needed: Demand, sizes: Sizes) -> str:
   if bit == OverflowType.NEFC:
     return f"pass njmax={round_up(max(needed.rows, sizes.njmax + 1))} to make_data"
   if bit not in (OverflowType.NARROWPHASE, OverflowType.BROADPHASE):

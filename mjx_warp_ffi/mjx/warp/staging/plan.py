@@ -1,8 +1,9 @@
-"""What a workspace is made for: the key under which it is kept."""
+"""What a workspace is made for, and the identity of a program that works on one."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from typing import Any
 
 import mujoco
@@ -13,7 +14,7 @@ from mjx_warp_ffi.mjx.data.spec import Sizes, Spec
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """Everything that decides the buffers and the code of a workspace.
+  """Everything that decides which buffers a workspace has, and which kernels run on them.
 
   Attributes:
     spec: static part of the model.
@@ -34,3 +35,16 @@ class Plan:
   def mj_model(self) -> mujoco.MjModel:
     """The model with the options of the plan."""
     return with_options(self.spec.mj_model, self.statics)
+
+
+def digest(content: tuple[Any, ...], plan: Plan) -> str:
+  """A name for a program, the same in every process, by what it does and on which workspace."""
+  workspace = (
+    plan.spec.digest,
+    tuple(plan.statics),
+    tuple(plan.sizes),
+    plan.nworld,
+    sorted(plan.batched),
+    plan.autoreset,
+  )
+  return hashlib.sha256(repr((content, workspace)).encode()).hexdigest()[:32]

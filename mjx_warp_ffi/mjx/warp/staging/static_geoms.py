@@ -1,4 +1,4 @@
-"""Poses of geoms welded to the world and options, from the leaves of each call."""
+"""What mujoco_warp makes of a Model once, made anew in every call: static poses, some options."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ _MINVAL = wp.constant(float(mujoco.mjMINVAL))
 
 @wp.kernel(enable_backward=False)
 def _static_geom_poses(
-  geoms: wp.array[int],
+  # Model:
   body_parentid: wp.array[int],
-  geom_bodyid: wp.array[int],
   body_pos: wp.array2d[wp.vec3],
   body_quat: wp.array2d[wp.quat],
+  geom_bodyid: wp.array[int],
   geom_pos: wp.array2d[wp.vec3],
   geom_quat: wp.array2d[wp.quat],
+  # In:
+  geoms: wp.array[int],
+  # Data out:
   geom_xpos: wp.array2d[wp.vec3],
   geom_xmat: wp.array2d[wp.mat33],
 ):
@@ -40,8 +43,10 @@ def _static_geom_poses(
 
 @wp.kernel(enable_backward=False)
 def _convert_options(
+  # In:
   impratio: wp.array[float],
   tolerance: wp.array[float],
+  # Out:
   impratio_invsqrt: wp.array[float],
   tolerance_out: wp.array[float],
 ):
@@ -81,8 +86,8 @@ class StaticGeoms:
         _static_geom_poses,
         dim=(d.nworld, self._geoms.size),
         inputs=[
-          *(self._geoms, m.body_parentid, m.geom_bodyid),
-          *(m.body_pos, m.body_quat, m.geom_pos, m.geom_quat),
+          *(m.body_parentid, m.body_pos, m.body_quat),
+          *(m.geom_bodyid, m.geom_pos, m.geom_quat, self._geoms),
         ],
         outputs=[d.geom_xpos, d.geom_xmat],
       )

@@ -1,4 +1,4 @@
-"""Watches every call for bad states, full capacities and parameters that would be ignored."""
+"""Watches every call for bad states, full capacities and leaves of Model that are ignored."""
 
 from __future__ import annotations
 
@@ -11,52 +11,35 @@ import numpy as np
 import warp as wp
 from mujoco_warp import OverflowType
 
+from mjx_warp_ffi.mjx.data.enums import IntegratorType
 from mjx_warp_ffi.mjx.data.spec import SLACK
-from mjx_warp_ffi.mjx.data.warp_enums import IntegratorType
 from mjx_warp_ffi.mjx.warp.staging.world_contacts import WorldContacts
 
 _MAXVAL = wp.constant(float(mujoco.mjMAXVAL))
-
-
 # Its square is beyond single precision, and the solver returns where it started from.
 _MAXFORCE = wp.constant(1e18)
 
-
 _NEFC = wp.constant(int(OverflowType.NEFC))
-
-
 _BROADPHASE = wp.constant(int(OverflowType.BROADPHASE))
-
-
 _NARROWPHASE = wp.constant(int(OverflowType.NARROWPHASE))
 
-
 BADQPOS = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQPOS))
-
-
 BADQVEL = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQVEL))
-
-
 BADQACC = wp.constant(1 << int(mujoco.mjtWarning.mjWARN_BADQACC))
-
 
 # What is counted, by its place in the array of peaks.
 PEAKS = ("contacts_of_a_world", "rows_of_a_world", "contacts", "pairs")
-
-
 _PEAK_WORLD, _PEAK_ROWS, _PEAK_CONTACTS, _PEAK_PAIRS = (wp.constant(i) for i in range(4))
 
-
-# The places in the array of flags that concern all worlds.
+# The places in the array of flags that concern all worlds: what the pools lost, as overflow bits,
+# and whether a leaf that all worlds share was ignored.
 _POOL_LOST, _SHARED_IGNORED = wp.constant(0), wp.constant(1)
-
-
 FLAGS = 2
 
 
 @wp.struct
-class Leaf:
-  """A parameter that must have certain values: one of each row's words, NaN where any will do."""
+class FixedLeaf:
+  """A leaf of Model that must keep its values, one for each word of a row; NaN allows any value."""
 
   ptr: wp.uint64
   rows: int
@@ -100,11 +83,14 @@ def bad_acceleration(qacc: wp.array2d[float], qfrc_smooth: wp.array2d[float], wo
 
 @wp.kernel(enable_backward=False)
 def begin(
+  # Data in:
   qpos: wp.array2d[float],
   qvel: wp.array2d[float],
+  # Data out:
+  nefc: wp.array[int],
+  # Out:
   warning: wp.array[int],
   ncon: wp.array[int],
-  nefc: wp.array[int],
   ignored: wp.array[int],
   flags: wp.array[int],
 ):
@@ -126,13 +112,16 @@ def begin(
 
 @wp.kernel(enable_backward=False)
 def watch_pools(
+  # Data in:
   naconmax: int,
   ncollision: wp.array[int],
+  # Data out:
   nacon: wp.array[int],
+  # Out:
   flags: wp.array[int],
   peaks: wp.array[int],
 ):
-  """Notes what the pools of pairs and contacts lost."""
+  """Notes whether the pools of pairs and contacts were too small, and how many there were."""
   pairs = ncollision[0]
   contacts = nacon[0]
   wp.atomic_max(peaks, _PEAK_PAIRS, pairs)
@@ -146,7 +135,15 @@ def watch_pools(
 
 @wp.func
 def _note_rows(
-  nefc: wp.array[int], njmax: int, overflow: wp.array[int], peaks: wp.array[int], world: int
+  # Data in:
+  nefc: wp.array[int],
+  njmax: int,
+  # In:
+  world: int,
+  # Data out:
+  overflow: wp.array[int],
+  # Out:
+  peaks: wp.array[int],
 ):
   rows = nefc[world]
   if rows > peaks[_PEAK_ROWS]:  # most worlds need no atomic
@@ -156,14 +153,28 @@ def _note_rows(
 
 
 @wp.kernel(enable_backward=False)
-def watch_rows(nefc: wp.array[int], njmax: int, overflow: wp.array[int], peaks: wp.array[int]):
-  """Notes lost constraint rows."""
-  _note_rows(nefc, njmax, overflow, peaks, wp.tid())
+def watch_rows(
+  # Data in:
+  nefc: wp.array[int],
+  njmax: int,
+  # Data out:
+  overflow: wp.array[int],
+  # Out:
+  peaks: wp.array[int],
+):
+  """Notes the worlds with more constraint rows than there is room for."""
+  _note_rows(nefc, njmax, wp.tid(), overflow, peaks)
 
 
 @wp.kernel(enable_backward=False)
-def watch_leaves(leaves: wp.array[Leaf], ignored: wp.array[int], flags: wp.array[int]):
-  """Notes parameters that would be ignored."""
+def watch_leaves(
+  # In:
+  leaves: wp.array[FixedLeaf],
+  # Out:
+  ignored: wp.array[int],
+  flags: wp.array[int],
+):
+  """Notes the worlds where a leaf has another value than the one that the step assumes."""
   i = wp.tid()
   for k in range(leaves.shape[0]):
     leaf = leaves[k]
@@ -180,27 +191,31 @@ def watch_leaves(leaves: wp.array[Leaf], ignored: wp.array[int], flags: wp.array
 
 @wp.kernel(enable_backward=False)
 def end(
+  # Data in:
+  qfrc_smooth: wp.array2d[float],
+  nefc: wp.array[int],
+  njmax: int,
+  # In:
+  ncon: wp.array[int],
+  nconmax: int,
+  ignored: wp.array[int],
+  flags: wp.array[int],
+  # Data out:
   qpos: wp.array2d[float],
   qvel: wp.array2d[float],
   qacc: wp.array2d[float],
-  qfrc_smooth: wp.array2d[float],
-  warning: wp.array[int],
-  ncon: wp.array[int],
-  nconmax: int,
-  nefc: wp.array[int],
-  njmax: int,
-  ignored: wp.array[int],
-  flags: wp.array[int],
   overflow: wp.array[int],
+  # Out:
+  warning: wp.array[int],
   peaks: wp.array[int],
 ):
-  """Flags bad accelerations and lost rows, and passes on to each world what concerns it."""
+  """Flags bad accelerations and full capacities, and writes NaN where a leaf was ignored."""
   world, i = wp.tid()
   if i < qvel.shape[1]:
     if not (_within(qacc[world, i], _MAXVAL) and _within(qfrc_smooth[world, i], _MAXFORCE)):
       wp.atomic_or(warning, world, BADQACC)
   if i == 0:
-    _note_rows(nefc, njmax, overflow, peaks, world)
+    _note_rows(nefc, njmax, world, overflow, peaks)
     bits = flags[_POOL_LOST]  # a full pool may have dropped contacts of any world
     n = ncon[world]
     if n > nconmax:
@@ -220,10 +235,11 @@ def end(
 class Watch:
   """Finds what went wrong in each world, and keeps the largest counts.
 
-  A parameter of a feature that is compiled out must be zero, and the inertial frame of a simple
-  body stays (`Spec.fixed`). `Model.replace` sees to it, but `jax.tree.map` over a Model, or a
-  traced value, can give it another value, which would be ignored in silence. In the worlds
-  where that is so, position, velocity and acceleration become NaN.
+  Some leaves of Model must keep their values (`Spec.fixed`), because the compiled step ignores
+  them: those of a feature that is compiled out are zero, and a simple body keeps its inertial
+  frame. `Model.replace` refuses other values, but `jax.tree.map` over a Model, or a traced value,
+  passes it by. In a world where such a leaf has another value, position, velocity and acceleration
+  become NaN, so that nobody takes the result for right.
 
   Attributes:
     warning: mjWARN_* bits of each world.
@@ -237,13 +253,20 @@ class Watch:
     peaks: wp.array,
     fixed: Sequence[tuple[wp.array, np.ndarray]],
   ):
-    """Watches `d`; `peaks` may be shared, `fixed` are parameters and their values (as in Spec)."""
+    """Watches `d`.
+
+    Args:
+      d: the worlds.
+      contacts: their contacts by world.
+      peaks: the largest counts so far (`PEAKS`), which several workspaces may share.
+      fixed: the arrays of the leaves that must keep their values, and those values.
+    """
     self._d, self._contacts, self._peaks = d, contacts, peaks
     self._flags = wp.zeros(FLAGS, dtype=int)
     self._ignored = wp.zeros(d.nworld, dtype=int)
     fixed = [(x, values) for x, values in fixed if x.size]
     self._fixed = [(x, wp.array(values, dtype=float)) for x, values in fixed]
-    self._leaves = wp.array([_leaf(*pair) for pair in self._fixed], dtype=Leaf)
+    self._leaves = wp.array([_leaf(*pair) for pair in self._fixed], dtype=FixedLeaf)
     self._words = max((x.capacity // 4 for x, _ in self._fixed), default=0)
     self._values = max(1, d.qpos.shape[1])  # of a world; there are no more velocities
     self.warning = wp.zeros(d.nworld, dtype=int)
@@ -255,13 +278,13 @@ class Watch:
       begin,
       dim=(d.nworld, self._values),
       inputs=[d.qpos, d.qvel],
-      outputs=[self.warning, self._contacts.ncon, d.nefc, self._ignored, self._flags],
+      outputs=[d.nefc, self.warning, self._contacts.ncon, self._ignored, self._flags],
     )
 
   def collided(self, m: mjw.Model, d: mjw.Data) -> None:
-    """Notes what the pools lost; after each collision detection."""
+    """Notes what had no room in the pools; after each collision detection."""
     if m.opt.integrator == IntegratorType.RK4:
-      wp.launch(  # of the stage before
+      wp.launch(  # the rows of the stage before this one
         watch_rows,
         dim=d.nworld,
         inputs=[d.nefc, d.njmax],
@@ -275,27 +298,27 @@ class Watch:
     )
 
   def leaves(self) -> None:
-    """Notes parameters that are ignored; between `begin` and `end`."""
+    """Notes leaves that are ignored; between `begin` and `end`."""
     if self._fixed:
       outputs = [self._ignored, self._flags]
       wp.launch(watch_leaves, self._words, inputs=[self._leaves], outputs=outputs)
 
   def end(self) -> None:
-    """Flags bad accelerations and the worlds that lost something; after contacts and `leaves`."""
+    """Flags bad accelerations and full capacities; after the contacts are counted and `leaves`."""
     d = self._d
     wp.launch(
       end,
       dim=(d.nworld, self._values),
       inputs=[
-        *(d.qpos, d.qvel, d.qacc, d.qfrc_smooth, self.warning),
-        *(self._contacts.ncon, self._contacts.nconmax, d.nefc, d.njmax),
-        *(self._ignored, self._flags, d.overflow, self._peaks),
+        *(d.qfrc_smooth, d.nefc, d.njmax),
+        *(self._contacts.ncon, self._contacts.nconmax, self._ignored, self._flags),
       ],
+      outputs=[d.qpos, d.qvel, d.qacc, d.overflow, self.warning, self._peaks],
     )
 
 
 def _leaf(array: wp.array, values: wp.array) -> Any:
-  leaf = Leaf()
+  leaf = FixedLeaf()
   leaf.ptr, leaf.rows = array.ptr, array.shape[0]
   leaf.words = array.capacity // 4 // array.shape[0]
   leaf.values, leaf.slack = values.ptr, SLACK

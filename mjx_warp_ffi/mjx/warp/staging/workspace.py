@@ -11,26 +11,27 @@ import warp as wp
 from mujoco_warp._src import sleep as mjw_sleep
 
 from mjx_warp_ffi.mjx.data import fields
+from mjx_warp_ffi.mjx.data.enums import DisableBit, EnableBit, EqType, IntegratorType
 from mjx_warp_ffi.mjx.data.fields import lookup
 from mjx_warp_ffi.mjx.data.spec import Sizes
-from mjx_warp_ffi.mjx.data.warp_enums import DisableBit, EnableBit, EqType, IntegratorType
 from mjx_warp_ffi.mjx.warp.staging import static_geoms, world_contacts
 from mjx_warp_ffi.mjx.warp.staging.autoreset import AutoReset
 from mjx_warp_ffi.mjx.warp.staging.counts import COUNTS
-from mjx_warp_ffi.mjx.warp.staging.fork import Side
+from mjx_warp_ffi.mjx.warp.staging.fork import SideStream
 from mjx_warp_ffi.mjx.warp.staging.plan import Plan
 from mjx_warp_ffi.mjx.warp.staging.watch import Watch
 
-# Results that are final when the collisions are.
+# Results that are final once collisions are detected.
 EARLY = frozenset(
   "xpos xquat xmat xipos ximat xanchor xaxis geom_xpos geom_xmat site_xpos site_xmat cam_xpos"
   " cam_xmat light_xpos light_xdir subtree_com cinert cdof ten_length flexvert_xpos"
   " flexedge_length".split()
 ) | {f"contact.{f.name}" for f in fields.contact_fields() if f.name != "efc_address"}
 
-# Contacts, and the pairs that may touch, live in pools that all worlds share. The places of this
-# many worlds more, as many as there are at most, keep a few worlds with too many contacts from
-# taking those of the others. A world alone needs spare places for its pairs only.
+# Contacts, and the pairs of geoms that may touch, live in pools that all worlds share. A pool has
+# places for this many worlds more than there are (at most for twice as many), so that a few worlds
+# with too many contacts do not take the places of the others. A single world needs spare places for
+# its pairs only.
 _SPARE_WORLDS = 32
 
 
@@ -42,7 +43,7 @@ class Workspace:
     d: mujoco_warp's Data.
     contacts: contacts by world.
     watch: bad states and full capacities.
-    memo: arrays that a function prepares in its first run, before it is captured.
+    memo: what a function prepares in its first run, which no graph captures, for the later ones.
   """
 
   def __init__(self, plan: Plan, *, hand_out: Callable[[], None] = lambda: None):
@@ -68,9 +69,9 @@ class Workspace:
     self._touches = pairs > 0
     if not self._touches:
       self.contacts.launch()  # the padding, once for all calls
-    # Launches what follows from the collisions alone, until that is done.
+    # Launches what needs nothing but the collisions; None once it was launched.
     self._waiting: Callable[[], None] | None = None
-    self._side = Side() if self.d.qpos.device.is_cuda else None
+    self._side = SideStream() if self.d.qpos.device.is_cuda else None
 
   def leaf(self, name: str) -> wp.array:
     """The array that holds a leaf of Model."""
@@ -84,7 +85,7 @@ class Workspace:
     return own[name] if name in own else getattr(self.d, name)
 
   def begin(self) -> None:
-    """Brings what follows from the leaves and the sleeping trees up to date; can be captured."""
+    """Updates what depends on the leaves alone, and which trees sleep; can be captured."""
     static_geoms.convert_options(
       self.m, impratio=self._raw["opt.impratio"], tolerance=self._raw["opt.tolerance"]
     )
@@ -95,23 +96,24 @@ class Workspace:
   def run(self, function: Callable[[mjw.Model, mjw.Data], None], times: int = 1) -> None:
     """Runs a function of mujoco_warp, several times in a row, and what belongs around it.
 
-    It can be captured. The calls in between leave no contacts by world behind, only their number.
+    It can be captured. Only the last run leaves contacts by world behind; the ones before it leave
+    their number alone.
     """
     self.begin()
     for _ in range(times - 1):
       self._run_once(function, self._count)
-    self._run_once(function, self._view)
+    self._run_once(function, self._hand_out_contacts)
     if self._touches:
       self.contacts.find_rows()
 
   def _count(self) -> None:
-    """Launches what `watch.end` wants to know."""
+    """Counts the contacts of each world, and looks for leaves that are ignored."""
     if self._touches:
       self.contacts.count()
     self.watch.leaves()
 
-  def _view(self) -> None:
-    """The same, and what makes and hands out the results in `EARLY`."""
+  def _hand_out_contacts(self) -> None:
+    """As `_count`, and fills the contacts by world and hands out the results in `EARLY`."""
     if self._touches:
       self.contacts.launch()
     self.watch.leaves()
@@ -137,7 +139,7 @@ class Workspace:
     self.watch.end()
 
   def _comes_by_once(self, function: Callable[[mjw.Model, mjw.Data], None]) -> bool:
-    """Whether a function runs one collision detection and then calls `callback.control`."""
+    """Whether a function detects collisions once, and calls `callback.control` once after it."""
     return (
       function in (mjw.step, mjw.forward)
       and self._autoreset is None
@@ -147,23 +149,26 @@ class Workspace:
     )
 
   def _fork(self) -> None:
-    """Launches what waits beside what the current stream gets until it joins.
+    """Launches what waits for the collisions on the side stream, until `_join`.
 
-    That is the making of rows and the velocity stage, which do not change what is read here. They
-    leave most of the device to it, unless there are very many worlds; and the solver must not come
-    in between, since its loop can only be captured when all streams have joined.
+    The current stream makes constraint rows and runs the velocity stage meanwhile. They change
+    nothing that the side stream reads, and leave most of the device to it unless there are very
+    many worlds. The streams join before the solver, whose loop can only be captured when no other
+    stream is at work.
     """
     waiting, self._waiting = self._waiting, None
-    with self._side.fork():  # pyright: ignore
-      waiting()  # pyright: ignore
+    assert self._side is not None and waiting is not None
+    with self._side.fork():
+      waiting()
 
   def _join(self, m: mjw.Model, d: mjw.Data) -> None:
-    """Waits for what was forked; a callback of mujoco_warp."""
+    """Waits for the side stream; mujoco_warp's `callback.control`."""
     if self._waiting is None:
-      self._side.join()  # pyright: ignore
+      assert self._side is not None
+      self._side.join()
 
   def _collided(self, m: mjw.Model, d: mjw.Data) -> None:
-    """What belongs between the collisions and the constraint rows."""
+    """What runs between collisions and constraint rows; mujoco_warp's `callback.contactfilter`."""
     self.watch.collided(m, d)
     if self._rows_need_rates:
       # mujoco_warp computes them after the rows that read them, which would see another state's
@@ -173,7 +178,7 @@ class Workspace:
 
 
 def _collides(m: mjw.Model, d: mjw.Data) -> bool:
-  """Whether mujoco_warp looks for collisions, at the end of which it calls back."""
+  """Whether mujoco_warp detects collisions, after which it calls `callback.contactfilter`."""
   off = m.opt.disableflags & (DisableBit.CONSTRAINT | DisableBit.CONTACT)
   return bool(d.naconmax and m.opt.run_collision_detection and not off)
 

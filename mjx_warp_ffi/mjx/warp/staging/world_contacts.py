@@ -1,4 +1,4 @@
-"""Kernels around a MuJoCo Warp function: static geoms, contacts by world, options."""
+"""The contacts of each world, in rows of their own, from the pool that all worlds share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ _IS_CONSTRAINT = wp.constant(int(mjw_types.ContactType.CONSTRAINT))
 
 @wp.struct
 class Column:
-  """4-byte words of a contact field: where they lie in the pool and in the rows by world."""
+  """Some 4-byte words of a field of a contact: where they lie in the pool and in the rows by world.
+
+  `src_words` and `dst_words` are the words of a contact there, `word` the first of the `count` that
+  are copied, `padding` their value where a world has no contact.
+  """
 
   src: wp.uint64
   dst: wp.uint64
@@ -30,31 +34,35 @@ class Column:
 
 @wp.kernel(enable_backward=False)
 def _list_contacts(
+  # Data in:
   nacon: wp.array[int],
-  worldid: wp.array[int],
+  contact_worldid: wp.array[int],
   contact_type: wp.array[int],
-  geom: wp.array[wp.vec2i],
-  collision: wp.array[int],
+  contact_geom: wp.array[wp.vec2i],
+  contact_geomcollisionid: wp.array[int],
+  # Out:
   listed: wp.array2d[int],
   keys: wp.array2d[wp.int64],
   ncon: wp.array[int],
 ):
   c = wp.tid()
   if c < nacon[0] and (contact_type[c] & _IS_CONSTRAINT) != 0:
-    world = worldid[c]
+    world = contact_worldid[c]
     slot = wp.atomic_add(ncon, world, 1)
     if slot < listed.shape[1]:
       listed[world, slot] = c
-      g = geom[c]  # -1 for a flex; 24 bits are enough for a geom
+      g = contact_geom[c]  # -1 for a flex; 24 bits are enough for a geom
       pair = (wp.int64(g[0] + 1) << wp.int64(24)) | wp.int64(g[1] + 1)
-      keys[world, slot] = (pair << wp.int64(15)) | wp.int64(collision[c] & 32767)
+      keys[world, slot] = (pair << wp.int64(15)) | wp.int64(contact_geomcollisionid[c] & 32767)
 
 
 @wp.kernel(enable_backward=False)
 def _sort_contacts(
+  # In:
   ncon: wp.array[int],
   listed: wp.array2d[int],
   keys: wp.array2d[wp.int64],
+  # Out:
   order: wp.array2d[int],
 ):
   world, i = wp.tid()
@@ -88,6 +96,7 @@ def _address(start: wp.uint64, row: int, words: int, word: int) -> wp.uint64:
 
 @wp.kernel(enable_backward=False)
 def _copy_contacts(
+  # In, with the addresses of what is written in the columns:
   ncon: wp.array[int],
   order: wp.array2d[int],
   columns: wp.array[Column],
@@ -111,23 +120,28 @@ def _copy_contacts(
 
 @wp.kernel(enable_backward=False)
 def _find_rows(
+  # Data in:
+  contact_efc_address: wp.array2d[int],
+  # In:
   ncon: wp.array[int],
   order: wp.array2d[int],
-  pool: wp.array2d[int],
-  first: wp.array3d[int],
+  # Out:
+  first_row: wp.array3d[int],
 ):
   world, i = wp.tid()
   row = wp.int32(-1)
   if i < ncon[world]:
-    row = pool[order[world, i], 0]
-  first[world, i, 0] = row
+    row = contact_efc_address[order[world, i], 0]
+  first_row[world, i, 0] = row
 
 
 @wp.kernel(enable_backward=False)
 def _to_pool(
+  # In:
   ncon: wp.array[int],
   order: wp.array2d[int],
   by_world: wp.array3d[float],
+  # Out:
   pool: wp.array2d[float],
 ):
   world, i, word = wp.tid()
@@ -136,7 +150,13 @@ def _to_pool(
 
 
 @wp.kernel(enable_backward=False)
-def _note_filled(ncon: wp.array[int], nconmax: int, filled: wp.array[int]):
+def _note_filled(
+  # In:
+  ncon: wp.array[int],
+  nconmax: int,
+  # Out:
+  filled: wp.array[int],
+):
   world = wp.tid()
   filled[world] = wp.min(ncon[world], nconmax)
 
@@ -144,7 +164,8 @@ def _note_filled(ncon: wp.array[int], nconmax: int, filled: wp.array[int]):
 class WorldContacts:
   """The contacts of each world, taken from mujoco_warp's pool, which all worlds share.
 
-  They are sorted by geoms, so that neither thread timing nor the other worlds show.
+  They are sorted by geoms, so that their order depends neither on the timing of threads nor on the
+  other worlds.
 
   Attributes:
     nconmax: contacts of a world that the arrays hold.
@@ -184,7 +205,7 @@ class WorldContacts:
     self._columns = wp.array(columns, dtype=Column)
 
   def count(self) -> None:
-    """Adds to `ncon`, which must be zero."""
+    """Counts the contacts of each world into `ncon`, which must be zero."""
     d, con = self._d, self._d.contact
     if self._columns.size:
       wp.launch(
@@ -195,7 +216,7 @@ class WorldContacts:
       )
 
   def launch(self) -> None:
-    """Fills `arrays`, but for what `find_rows` does, and adds to `ncon`, which must be zero."""
+    """Fills `arrays` except `efc_address`, and adds to `ncon`, which must be zero."""
     if not self._columns.size:
       return
     self._sort()
@@ -215,7 +236,7 @@ class WorldContacts:
       wp.launch(
         _find_rows,
         dim=self._listed.shape,
-        inputs=[self.ncon, self.order, self._d.contact.efc_address],
+        inputs=[self._d.contact.efc_address, self.ncon, self.order],
         outputs=[self.arrays["efc_address"]],
       )
 

@@ -1,15 +1,26 @@
-"""What the backward pass has to compute for the outputs that have a cotangent."""
+"""What the backward pass is asked for: options, outputs, and what has to be computed for them."""
 
 import dataclasses
-import enum
 
+import mujoco
+import mujoco_warp as mjw
+import warp as wp
 from mujoco_warp._src.types import DisableBit, IntegratorType
 
 from mjx_warp_ffi.mjx.data.smoothing import ContactSmoothing
 from mjx_warp_ffi.mjx.warp.adjoint.actuation import adhesion
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import generalised_forces, poses, reactions
 from mjx_warp_ffi.mjx.warp.adjoint.sensors import actuator_forces, contact_outputs, frames, limits
-from mjx_warp_ffi.mjx.warp.adjoint.tape.sensed import of_kinds
+from mjx_warp_ffi.mjx.warp.adjoint.tape.needs import Needs, Scope
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import of_kinds
+
+STATE = ("qpos", "qvel", "act", "ctrl", "qfrc_applied", "xfrc_applied", "mocap_pos", "mocap_quat")
+STATE += ("history", "time")  # by which delays have gradients
+OUTPUTS = ("qpos", "qvel", "act", "history", "time", "qacc")  # of a step
+RATES = (*OUTPUTS, "act_dot")  # of `forward`: some pass through
+
+# Outputs that depend on the lengths of tendons and actuators.
+_LENGTHS = frozenset({*poses.TENDONS, *poses.ACTUATORS, "energy", "sensordata"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,93 +44,37 @@ class Settings:
 DEFAULT = Settings()
 
 
-# Outputs that depend on the lengths of tendons and actuators.
-_LENGTHS = frozenset({*poses.TENDONS, *poses.ACTUATORS, "energy", "sensordata"})
+def output(d: mjw.Data, name: str) -> wp.array:
+  """The array of a Data, or of its contacts, that has the shape of an output."""
+  if name == contact_outputs.FORCE:
+    return wp.empty(d.naconmax, dtype=wp.spatial_vector, device=d.qpos.device)
+  owner = d.contact if name.startswith("contact.") else d
+  return getattr(owner, name.removeprefix("contact."))
 
 
-class Scope(enum.Enum):
-  """Where in a time step the outputs lie."""
-
-  FORCES = "forces"  # before the acceleration: nothing has to be solved for them
-  SMOOTH = "smooth"  # the acceleration without constraints
-  RNE = "rne"  # the bias force, with that of a given acceleration
-  INVERSE = "inverse"  # what forces a given acceleration takes
-  FORWARD = "forward"
-  STAGE = "stage"  # as in FORWARD, but the history is written: one of a step's evaluations
-  STEP = "step"
-
-  @property
-  def constrained(self) -> bool:
-    """Whether the constraints act on the outputs."""
-    return self in (Scope.INVERSE, Scope.FORWARD, Scope.STAGE, Scope.STEP)
-
-  @property
-  def acceleration(self) -> str | None:
-    """The name of the acceleration among the outputs, which is solved for."""
-    if self is Scope.SMOOTH:
-      return "qacc_smooth"
-    return "qacc" if self in (Scope.FORWARD, Scope.STAGE, Scope.STEP) else None
+def has_rows(m: mjw.Model, d: mjw.Data) -> bool:
+  """Whether constraint rows can exist."""
+  return d.njmax > 0 and not m.opt.disableflags & DisableBit.CONSTRAINT
 
 
-@dataclasses.dataclass(frozen=True)
-class Needs:
-  """What the outputs of a `StageAdjoint` depend on.
+def needs_of(
+  mjm: mujoco.MjModel,
+  m: mjw.Model,
+  *,
+  outputs: tuple[str, ...],
+  scope: Scope,
+  rows: bool,
+) -> Needs:
+  """What has to be computed for outputs besides the state of the step.
 
-  Attributes:
-    solves: whether they depend on the acceleration, so that there is a virtual velocity w.
-    inverts: whether they depend on a given acceleration, so that a cotangent is this velocity.
-    inertial: whether qfrc_bias has the force of the bodies' acceleration in it.
-    forces: whether generalised forces have cotangents, their own or those of sensors.
-    smooth: whether the acceleration without constraints has one.
-    senses_forces: whether sensors of actuator forces have.
-    powers: whether a force has a power at all; without, its kernels need not run.
-    lengths: whether the lengths of tendons and actuators have an effect.
-    contacts: whether distances, points or frames of contacts have.
-    accelerations: whether sensors of accelerations have cotangents.
-    reactions: whether forces between bodies have.
-    touched: whether forces of contacts have.
-    limits: whether sensors of limits have.
-    constraint: whether qfrc_constraint has, where it is no difference of other forces.
+  Args:
+    mjm: the model.
+    m: the same as MuJoCo Warp has it.
+    outputs: their names.
+    scope: where in a step they lie.
     rows: whether there can be constraint rows.
-    constrained: whether they act on the outputs.
   """
-
-  solves: bool
-  inverts: bool
-  inertial: bool
-  forces: bool
-  smooth: bool
-  senses_forces: bool
-  powers: bool
-  lengths: bool
-  contacts: bool
-  accelerations: bool
-  reactions: bool
-  touched: bool
-  limits: bool
-  constraint: bool
-  rows: bool
-  constrained: bool
-
-  @property
-  def row_forces(self) -> bool:
-    """Whether forces of constraint rows have cotangents."""
-    return self.rows and (self.reactions or self.touched or self.limits or self.constraint)
-
-  @property
-  def of_acceleration(self) -> bool:
-    """Whether there is a gradient with respect to the acceleration."""
-    return self.early or self.inverts
-
-  @property
-  def early(self) -> bool:
-    """Whether outputs depend on the acceleration or on rows beside the state."""
-    return self.accelerations or self.reactions or self.row_forces
-
-
-def needs_of(step, *, scope: Scope, rows: bool) -> Needs:
-  """What the outputs of a `StageAdjoint` depend on."""
-  m, mjm, names = step.m, step.mjm, set(step.outputs)
+  names = set(outputs)
   solves = scope.acceleration is not None
   sensed = "sensordata" in names
   off = m.opt.disableflags & DisableBit.ACTUATION or not m.nactuator
@@ -128,14 +83,12 @@ def needs_of(step, *, scope: Scope, rows: bool) -> Needs:
   senses_forces = solves and driven and bool(len(of_kinds(mjm, actuator_forces.KINDS)))
   at_joints = senses_forces and bool(len(of_kinds(mjm, (actuator_forces.JOINT,))))
   smooth = generalised_forces.ACCELERATION in names
-  reported = (
-    at_joints
-    or smooth
-    or not names.isdisjoint({*generalised_forces.FORCES, *generalised_forces.PASSIVE})
-  )
+  own_forces = {*generalised_forces.FORCES, *generalised_forces.PASSIVE}
+  reported = at_joints or smooth or not names.isdisjoint(own_forces)
   discrete = m.opt.integrator == IntegratorType.DISCRETE
   inverts = scope in (Scope.RNE, Scope.INVERSE)
   powers = solves or inverts or reported or not names.isdisjoint({"actuator_force", "act_dot"})
+  geometry = contact_outputs.of_geometry(mjm, names, solves=solves)
   return Needs(
     solves=solves,
     inverts=inverts,
@@ -145,11 +98,11 @@ def needs_of(step, *, scope: Scope, rows: bool) -> Needs:
     senses_forces=senses_forces,
     powers=powers,
     lengths=powers or not names.isdisjoint(_LENGTHS),
-    contacts=contact_outputs.of_geometry(step, solves=solves) or adhesion.any_body(m),
+    contacts=geometry or adhesion.any_body(m),
     accelerations=solves and sensed and frames.has_accelerations(mjm),
-    reactions=solves and reactions.wanted(step),
-    touched=solves and contact_outputs.of_forces(step),
-    limits=rows and limits.wanted(step),
+    reactions=solves and reactions.wanted(mjm, names),
+    touched=solves and contact_outputs.of_forces(mjm, names),
+    limits=rows and limits.wanted(mjm, names),
     constraint=solves and discrete and rows and "qfrc_constraint" in names,
     rows=rows,
     constrained=rows and scope.constrained,

@@ -16,9 +16,12 @@ from mujoco_warp._src.types import DynType, vec10
 
 from mjx_warp_ffi.mjx.numerics.topology import BALL, FREE
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import quat_at, vec_at
+from mjx_warp_ffi.mjx.warp.adjoint.request import OUTPUTS, RATES
 from mjx_warp_ffi.mjx.warp.adjoint.solve.integration import turned_adjoint
-from mjx_warp_ffi.mjx.warp.adjoint.stage import OUTPUTS, RATES, StageAdjoint
+from mjx_warp_ffi.mjx.warp.adjoint.stage import StageAdjoint
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import part_of
 
 # A step returns what its last stage found, but for what sensors make, which see the first alone.
 _OF_SENSORS = ("sensordata", "subtree_linvel", "subtree_angmom", "history")
@@ -29,7 +32,7 @@ C = (0.0, 0.5, 0.5, 1.0)
 B = (1 / 6, 1 / 3, 1 / 3, 1 / 6)
 
 
-@wp.struct
+@struct
 class Joints:
   """The joints, and the timestep."""
 
@@ -101,7 +104,7 @@ def _corrected(
     after[world, d] = qvel[world, d]
 
 
-@wp.struct
+@struct
 class Activations:
   """How activations advance."""
 
@@ -184,16 +187,16 @@ class RungeKuttaAdjoint:
 
   def __init__(self, m: mjw.Model, stage: StageAdjoint):
     """See the class."""
-    refused = {"opt.timestep", "actuator_dynprm", "actuator_actrange"} & set(stage.wrt)
+    refused = {"opt.timestep", "actuator_dynprm", "actuator_actrange"} & set(stage.rec.wrt)
     if refused:
       raise NotImplementedError(f"no gradient with respect to {sorted(refused)} with RK4")
-    self.m, self.stage, self.d = m, stage, stage.d
-    d = self.d
+    self.m, self.stage, self.d = m, stage, stage.rec.d
+    d, tape = self.d, stage.rec.tape
     self.cotangents = {name: wp.zeros_like(getattr(d, name)) for name in OUTPUTS}
     self._outputs = [name for name in stage.cotangents if name not in RATES]
     self.cotangents |= {name: wp.zeros_like(getattr(d, name)) for name in self._outputs}
-    base = stage.tape.flat.ptr
-    used = {n: (x.ptr - base) // 4 for n, x in stage.gradients.items() if x.size}
+    # the sum over the stages of the part of the tape's gradients that holds those of the inputs
+    used = {n: tape.start_of(x) for n, x in stage.rec.inputs.items() if x.size}
     end = max(start + stage.gradients[n].capacity // 4 for n, start in used.items())
     self._flat = wp.zeros(end, dtype=float)
     self.gradients = {n: self._view(x, used.get(n, 0)) for n, x in stage.gradients.items()}
@@ -219,7 +222,7 @@ class RungeKuttaAdjoint:
   def _view(self, x: wp.array, start: int) -> wp.array:
     if x.size == 0:
       return x
-    return wp.array(ptr=self._flat.ptr + 4 * start, dtype=x.dtype, shape=x.shape, device=x.device)
+    return part_of(self._flat, start, like=x)
 
   def launch(self) -> None:
     """Computes `gradients` from `cotangents` and the inputs in the workspace."""
@@ -328,5 +331,5 @@ class RungeKuttaAdjoint:
       outputs = [self.gradients["act"], self._cot_act_dot[i - 1]]
       wp.launch(_activation_adjoint, (d.nworld, m.nactuator), inputs=inputs, outputs=outputs)
       grad["act"].zero_()
-    inputs = [stage.tape.flat]
+    inputs = [stage.rec.tape.flat]
     wp.launch(_accumulate, self._flat.size, inputs=inputs, outputs=[self._flat])

@@ -1,20 +1,23 @@
 """The backward pass of one MJWarp step, whatever its integrator."""
 
+from collections.abc import Callable
+
 import mujoco
 import mujoco_warp as mjw
 import warp as wp
 from mujoco_warp._src.types import DisableBit, IntegratorType
 
 from mjx_warp_ffi.mjx.warp.adjoint import runge_kutta
-from mjx_warp_ffi.mjx.warp.adjoint.request import DEFAULT, Settings
-from mjx_warp_ffi.mjx.warp.adjoint.request import Scope as Scope
+from mjx_warp_ffi.mjx.warp.adjoint.request import DEFAULT
+from mjx_warp_ffi.mjx.warp.adjoint.request import OUTPUTS as OUTPUTS
+from mjx_warp_ffi.mjx.warp.adjoint.request import STATE as STATE
+from mjx_warp_ffi.mjx.warp.adjoint.request import Settings as Settings
 from mjx_warp_ffi.mjx.warp.adjoint.rules import conditional, refused_features, sensor_rules
+from mjx_warp_ffi.mjx.warp.adjoint.rules.parts import REPORTS as REPORTS
 from mjx_warp_ffi.mjx.warp.adjoint.rules.poison import Guard
-from mjx_warp_ffi.mjx.warp.adjoint.rules.reports import REPORTS as REPORTS
 from mjx_warp_ffi.mjx.warp.adjoint.sensors import delayed_samples
-from mjx_warp_ffi.mjx.warp.adjoint.stage import OUTPUTS as OUTPUTS
-from mjx_warp_ffi.mjx.warp.adjoint.stage import STATE as STATE
 from mjx_warp_ffi.mjx.warp.adjoint.stage import StageAdjoint
+from mjx_warp_ffi.mjx.warp.adjoint.tape.needs import Scope as Scope
 
 
 class StepAdjoint:
@@ -29,7 +32,7 @@ class StepAdjoint:
     m: the MJWarp model; its fields may have one row or one a world.
     d: the workspace.
     wrt: names of model fields that get a gradient too ("body_mass", "opt.gravity", ...), one row
-      per row of the field: with one row, the sum over worlds. `supported.PARAMETERS` has them all.
+      per row of the field: with one row, the sum over worlds. `rules/parts.py` has them all.
     outputs: names of outputs besides those, of `REPORTS`, that have a cotangent too; or
       "contact_force". The cotangents of contacts are by contact of the pool.
     scope: where in a step the outputs lie: those of `step`, `OUTPUTS`, or of `forward`.
@@ -95,6 +98,14 @@ class StepAdjoint:
       self._unknown = reader.unknown if reader and reader.count else None
       guarded += [] if self._unknown is None else [(self._unknown, [0])]
       self._guard = Guard(d.nworld, guarded=guarded, gradients=self.gradients.values())
+
+  def fill_cotangents(self, launch: Callable[[], None]) -> None:
+    """Has cotangents of contacts written in each launch, when the contacts have been found.
+
+    Args:
+      launch: launches what writes them, by contact of the pool.
+    """
+    self.stage.rec.tape.fill_cotangents(launch)
 
   def launch(self) -> None:
     """Computes `gradients` from `cotangents` and the inputs in the workspace."""

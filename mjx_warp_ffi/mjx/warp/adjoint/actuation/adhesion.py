@@ -6,18 +6,23 @@ stays as the collision found it.
 
 import functools
 
+import mujoco_warp as mjw
 import numpy as np
 import warp as wp
 from mujoco_warp._src.types import TrnType
 
 from mjx_warp_ffi.mjx.warp.adjoint.forces.lengths import Rates
-from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import Contacts, arms_of, bodies_of
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool, arms_of, bodies_of
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import point_velocity
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried
+from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel, struct
 
 
-@wp.struct
+@struct
 class Pads:
   """The actuators of bodies."""
 
@@ -26,14 +31,14 @@ class Pads:
 
 
 @wp.func
-def _touches(pads: Pads, contacts: Contacts, c: int, k: int) -> bool:
+def _touches(pads: Pads, contacts: ContactPool, c: int, k: int) -> bool:
   """Whether a contact is one of the body of the k-th actuator."""
   b0, b1 = bodies_of(contacts, c)
   return b0 == pads.body[k] or b1 == pads.body[k]
 
 
 @wp.kernel(enable_backward=False)
-def _count(pads: Pads, contacts: Contacts, count: wp.array2d[int]):
+def _count(pads: Pads, contacts: ContactPool, count: wp.array2d[int]):
   """The number of contacts of each, a thread per contact of the pool."""
   c = wp.tid()
   if c >= contacts.nacon[0]:
@@ -52,16 +57,19 @@ def _normal_rate(
 
 
 @functools.cache
-def body_kernel(nfield: int) -> wp.Kernel:
+def body_kernel(nfield: int) -> Kernel:
   """Adds up the rates of the contacts, a thread per contact of the pool and actuator."""
 
   @wp.kernel(module="unique")
   def body_transmission(
+    # Model:
     pads: Pads,
-    contacts: Contacts,
-    count: wp.array2d[int],
     tree: Tree,
+    # In:
+    contacts: ContactPool,
+    count: wp.array2d[int],
     nodes: Nodes,
+    # Out:
     out: Rates,
   ):
     c, k = wp.tid()
@@ -84,20 +92,29 @@ def body_kernel(nfield: int) -> wp.Kernel:
   return body_transmission
 
 
-def any_body(m) -> bool:
+def any_body(m: mjw.Model) -> bool:
   """Whether an actuator acts on a body."""
-  return bool(np.any(m.actuator_trntype.numpy() == int(TrnType.BODY)))
+  return bool(np.any(m.actuator_trntype.numpy() == TrnType.BODY))
 
 
-def record(step, over: Carried, *, rates: Rates) -> None:
-  """Records the transmissions to bodies of a `StageAdjoint`, whose rates are zero before."""
-  tape, m, naconmax = step.tape, step.m, step.d.naconmax
-  if step.contacts is None:
+def record(
+  rec: Recording, kin: Kinematics, over: Carried, *, rates: Rates, contacts: "ContactPool | None"
+) -> None:
+  """Records the transmissions to bodies, which act on the contacts of these.
+
+  Args:
+    rec: the recording.
+    kin: the kinematics.
+    over: the velocities along which rates are wanted.
+    rates: where they go; the rates of these actuators are zero there before.
+    contacts: the pool, None where there can be no contact.
+  """
+  if contacts is None:
     return
-  contacts = step.contacts.struct
-  which = np.flatnonzero(m.actuator_trntype.numpy() == int(TrnType.BODY))
+  tape, m, naconmax = rec.tape, rec.m, rec.d.naconmax
+  which = np.flatnonzero(m.actuator_trntype.numpy() == TrnType.BODY)
   body = m.actuator_trnid.numpy()[which, 0]
-  pads = tape.struct(Pads, which=step.constant(which), body=step.constant(body))
+  pads = tape.struct(Pads, which=rec.constant(which), body=rec.constant(body))
   count = wp.zeros((tape.nworld, len(which)), dtype=int, device=tape.device)
 
   def find() -> None:
@@ -105,5 +122,8 @@ def record(step, over: Carried, *, rates: Rates) -> None:
     wp.launch(_count, naconmax, inputs=[pads, contacts], outputs=[count])
 
   tape.call(forward=find)
-  inputs = [pads, contacts, count, step.sweep.tree, over.nodes, rates]
+  inputs = [pads, kin.tree, contacts, count, over.nodes, rates]
   tape.launch(body_kernel(over.count), (naconmax, len(which)), inputs=inputs, outputs=[])
+
+
+PART = Part()

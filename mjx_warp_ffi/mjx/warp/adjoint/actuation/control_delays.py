@@ -8,11 +8,14 @@ time past and writes those of now in. Which samples a time lies between stays as
 import warp as wp
 
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 _NEAR = wp.constant(1.0e-6)  # the distance in time at which MuJoCo Warp takes a sample as it is
 
 
-@wp.struct
+@struct
 class Delays:
   """The actuators and the rings of their controls."""
 
@@ -124,10 +127,13 @@ def past(
 
 @wp.kernel(module="unique")
 def read_delayed(
+  # Model:
   s: Delays,
+  # Data in:
   time: wp.array[float],
   history: wp.array2d[float],
   ctrl: wp.array2d[float],
+  # Out:
   out: wp.array2d[float],
 ):
   """The controls that act now, a thread per world and actuator."""
@@ -225,10 +231,14 @@ def inserted(
 
 @wp.kernel(enable_backward=False)
 def write_adjoint(
+  # Model:
   s: Delays,
+  # Data in:
   time: wp.array[float],
   history: wp.array2d[float],
+  # In:
   cot: wp.array2d[float],
+  # Out:
   grad_time: wp.array[float],
   grad_history: wp.array2d[float],
   grad_ctrl: wp.array2d[float],
@@ -260,35 +270,38 @@ def _zero(
     grad[world, start + 2 + n + dim * place + j] = 0.0
 
 
-def make_delays(step) -> "Delays | None":
-  """The rings of a `StageAdjoint`, None if it has none."""
-  m = step.m
+def make_delays(rec: Recording) -> "Delays | None":
+  """The rings of the controls for kernels, None if the model has no history."""
+  m = rec.m
   if not m.nhistory:
     return None
   names = {"history": "history", "adr": "historyadr", "ctrladr": "ctrladr", "ctrlnum": "ctrlnum"}
   fixed = {k: getattr(m, f"actuator_{f}") for k, f in names.items()}
-  return step.tape.struct(Delays, **fixed, **step.leaves("actuator_delay"))
+  return rec.tape.struct(Delays, **fixed, **rec.leaves("actuator_delay"))
 
 
-def record(step) -> wp.array:
-  """Records the reading of the controls of a `StageAdjoint`; those that act now."""
-  m, x, tape = step.m, step.inputs, step.tape
-  if step.delays is None:
+def record(rec: Recording, delays: "Delays | None") -> wp.array:
+  """Records the reading of the controls, and gives those that act now."""
+  m, x, tape = rec.m, rec.inputs, rec.tape
+  if delays is None:
     return x["ctrl"]
   out = tape.array(m.nu)
-  inputs = [step.delays, x["time"], x["history"], x["ctrl"]]
+  inputs = [delays, x["time"], x["history"], x["ctrl"]]
   tape.launch(read_delayed, (tape.nworld, m.nactuator), inputs=inputs, outputs=[out])
   return out
 
 
-def write(step) -> None:
-  """Runs the adjoint of writing the history, before the tape of a `StageAdjoint`."""
-  d, m, cot = step.d, step.m, step.cotangents["history"]
-  if step.delays is None:
+def write(rec: Recording, delays: "Delays | None") -> None:
+  """Launches the adjoint of writing the history, before the tape runs."""
+  d, m, cot = rec.d, rec.m, rec.cotangents["history"]
+  if delays is None:
     return
-  if not step.writes:
-    wp.copy(step.gradients["history"], cot)
+  if not rec.scope.writes_history:
+    wp.copy(rec.gradients["history"], cot)
     return
-  inputs = [step.delays, d.time, d.history, cot]
-  outputs = [step.gradients[name] for name in ("time", "history", "ctrl")]
+  inputs = [delays, d.time, d.history, cot]
+  outputs = [rec.gradients[name] for name in ("time", "history", "ctrl")]
   wp.launch(write_adjoint, (d.nworld, m.nactuator), inputs=inputs, outputs=outputs)
+
+
+PART = Part(parameters=("actuator_delay",))

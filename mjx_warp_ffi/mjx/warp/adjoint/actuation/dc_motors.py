@@ -5,18 +5,32 @@ integral of the controller's error, the temperature, the deflection of the brist
 friction, and the current. Those that a motor lacks have a place of -1.
 """
 
+from collections.abc import Iterator
+
 import mujoco
+import mujoco_warp as mjw
 import numpy as np
 import warp as wp
-from mujoco_warp._src.types import MJ_MINVAL, GainType, vec10
+from mujoco_warp._src.types import (
+  MJ_MINVAL,
+  BiasType,
+  DisableBit,
+  DynType,
+  GainType,
+  IntegratorType,
+  vec10,
+)
 
 from mjx_warp_ffi.mjx.warp.adjoint.actuation.drives import Actuators, Drives, clamp, control
 from mjx_warp_ffi.mjx.warp.adjoint.forces.lengths import Rates
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import magnitude
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 
-@wp.struct
+@struct
 class Motors:
   """The motors, and where their activations are."""
 
@@ -170,11 +184,13 @@ def _kept(motors: Motors, later: float, rate: float) -> float:
 
 @wp.kernel(module="unique")
 def motor(
+  # In:
   a: Actuators,
   act: wp.array2d[float],
   ctrl: wp.array2d[float],
   rates: Rates,
   motors: Motors,
+  # Out:
   out: Drives,
 ):
   """Forces before their limits, and activations; a thread per world and motor."""
@@ -225,8 +241,7 @@ def motor(
   out.force[world, i] = prm[1] * current
   out.extra[world, i] = extra
   out.by_length[world, i] = -loop * gain * prm[4] * prm[0] / prm[1]
-  by_velocity = loop * (prm[1] - prm[6] * prm[0] / prm[1]) - prm[1]
-  out.by_velocity[world, i] = gain * by_velocity
+  out.by_velocity[world, i] = gain * (loop * (prm[1] - prm[6] * prm[0] / prm[1]) - prm[1])
   out.loose_length[world, i] = bias[0] * bias[1] * wp.cos(turn)
 
 
@@ -240,13 +255,46 @@ def _places(mjm: mujoco.MjModel, which: np.ndarray) -> dict[str, np.ndarray]:
   return dict(zip(names, np.where(has, adr, -1).T, strict=True))
 
 
-def record(step, inputs: list, *, drives: Drives, integrate: bool) -> None:
-  """Records the motors of a `StageAdjoint`; inputs are those of `actuators.drive`."""
-  m, tape = step.m, step.tape
-  which = np.flatnonzero(m.actuator_gaintype.numpy() == int(GainType.DCMOTOR))
+def record(rec: Recording, inputs: list, *, drives: Drives, integrate: bool) -> None:
+  """Records the DC motors, if there are any.
+
+  Args:
+    rec: the recording.
+    inputs: those of the kernel of `actuators.drive_kernel`, but for its last.
+    drives: where forces and activations go.
+    integrate: whether the activations after the step are wanted, or their rates.
+  """
+  m, tape = rec.m, rec.tape
+  which = np.flatnonzero(m.actuator_gaintype.numpy() == GainType.DCMOTOR)
   if not len(which):
     return
-  arrays = {k: step.constant(x) for k, x in _places(step.mjm, which).items()}
-  arrays["which"] = step.constant(which)
+  arrays = {k: rec.constant(x) for k, x in _places(rec.mjm, which).items()}
+  arrays["which"] = rec.constant(which)
   motors = tape.struct(Motors, integrate=integrate, **arrays)
   tape.launch(motor, (tape.nworld, len(which)), inputs=[*inputs, motors, drives], outputs=[])
+
+
+def missing(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
+  """The words of a refusal for each feature of DC motors that has no rule."""
+  gain, bias, dyn = (getattr(m, f"actuator_{f}type").numpy() for f in ("gain", "bias", "dyn"))
+  motor = gain == GainType.DCMOTOR
+  mixed = motor != (bias == BiasType.DCMOTOR)
+  mixed |= ~motor & (dyn == DynType.DCMOTOR)
+  mixed |= motor & (dyn != DynType.DCMOTOR) & (dyn != DynType.NONE)
+  if np.any(mixed) or np.any(motor & m.actuator_actlimited.numpy()):
+    yield "DC motors with other gains, biases or limits of their activations"
+  active = (dyn == DynType.DCMOTOR) & (m.actuator_actnum.numpy() > 0)
+  if m.opt.disableflags & DisableBit.ACTUATION and np.any(active):
+    yield "activations of DC motors with actuation off"
+  if m.opt.integrator == IntegratorType.RK4 and np.any(active):
+    # MJWarp advances them by a whole step in every stage, C MuJoCo as far as the stage goes
+    yield "RK4 with activations of DC motors"
+
+
+PART = Part(
+  parameters=(
+    *("actuator_dynprm", "actuator_gainprm", "actuator_biasprm", "actuator_ctrlrange"),
+    "opt.timestep",
+  ),
+  missing=missing,
+)

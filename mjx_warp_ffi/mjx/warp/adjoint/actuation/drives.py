@@ -4,9 +4,11 @@ import warp as wp
 from mujoco_warp._src.types import vec10
 
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import SpatialVector, struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import Tape
 
 
-@wp.struct
+@struct
 class Actuators:
   """What the actuators are, and their parameters: model fields."""
 
@@ -37,10 +39,10 @@ class Actuators:
   actuator_ctrlrange: wp.array2d[wp.vec2]
   actuator_acc0: wp.array2d[float]
   actuator_lengthrange: wp.array2d[wp.vec2]
-  actuator_gear: wp.array2d[wp.spatial_vector]
+  actuator_gear: wp.array2d[SpatialVector]
 
 
-@wp.struct
+@struct
 class Drives:
   """What the drives give, (nworld, nactuator), and `act` (nworld, na).
 
@@ -79,7 +81,7 @@ def control(a: Actuators, ctrl: wp.array2d[float], world: int, i: int) -> float:
   return u
 
 
-def make_drives(tape, *, count: int, na: int) -> Drives:
+def make_drives(tape: Tape, *, count: int, na: int) -> Drives:
   """Fresh arrays for `count` actuators."""
   names = "force extra by_length by_velocity loose_length loose_velocity".split()
   return tape.struct(Drives, act=tape.array(max(na, 1)), **{n: tape.array(count) for n in names})

@@ -16,6 +16,8 @@ from mjx_warp_ffi.mjx.numerics.topology import BALL, FREE, Topology
 from mjx_warp_ffi.mjx.warp.adjoint.actuation import adhesion
 from mjx_warp_ffi.mjx.warp.adjoint.forces.lengths import Rates, make_rates
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.attachments import Sites, site_arm, site_frame
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   conj,
@@ -29,17 +31,13 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
 )
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel, SpatialVector, struct
 from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import world_and_item
 
-JOINT = int(TrnType.JOINT)
-INPARENT = int(TrnType.JOINTINPARENT)
-CRANK = int(TrnType.SLIDERCRANK)
-TENDON = int(TrnType.TENDON)
-SITE = int(TrnType.SITE)
-BODY = int(TrnType.BODY)
 
-
-@wp.struct
+@struct
 class Transmissions:
   """What each actuator acts on."""
 
@@ -50,7 +48,7 @@ class Transmissions:
   jnt_qposadr: wp.array[int]
   jnt_dofadr: wp.array[int]
   world_fastest: bool  # see `Tape`
-  actuator_gear: wp.array2d[wp.spatial_vector]
+  actuator_gear: wp.array2d[SpatialVector]
   actuator_cranklength: wp.array2d[float]
 
 
@@ -67,12 +65,12 @@ def _joint_form(t: Transmissions, state: State, world: int, i: int, gear: wp.spa
   if kind == FREE:
     num = 6
     rot = wp.spatial_bottom(gear)
-    if t.trntype[i] == INPARENT:
+    if t.trntype[i] == TrnType.JOINTINPARENT:
       rot = unrotate(unit_at(state.qpos, world, a + 3), rot)
   elif kind == BALL:
     num = 3
     q = unit_at(state.qpos, world, a)
-    if t.trntype[i] == INPARENT:
+    if t.trntype[i] == TrnType.JOINTINPARENT:
       lin = unrotate(q, lin)
     length = wp.dot(rotation_vector(q), lin)
   else:
@@ -169,7 +167,7 @@ def _crank_wrenches(
 
 
 @functools.cache
-def joint_kernel(nfield: int, *, scalar: bool) -> wp.Kernel:
+def joint_kernel(nfield: int, *, scalar: bool) -> Kernel:
   """Transmissions to joints and tendons, a thread per world and actuator.
 
   With `scalar` all those joints are hinges and slides.
@@ -177,17 +175,21 @@ def joint_kernel(nfield: int, *, scalar: bool) -> wp.Kernel:
 
   @wp.kernel(module="unique")
   def transmission(
+    # Model:
     t: Transmissions,
+    # Data in:
     state: State,
+    # In:
     coords: wp.array3d[float],
     tendons: Rates,
+    # Out:
     out: Rates,
   ):
     row, column = wp.tid()
     world, i = world_and_item(row, column, t.world_fastest)
     kind = t.trntype[i]
     gear = of_world(t.actuator_gear, world, i)
-    if kind == JOINT or kind == INPARENT:
+    if kind == TrnType.JOINT or kind == TrnType.JOINTINPARENT:
       j = t.trnid[i][0]
       d = t.jnt_dofadr[j]
       if wp.static(scalar):
@@ -201,13 +203,13 @@ def joint_kernel(nfield: int, *, scalar: bool) -> wp.Kernel:
         out.velocity[world, i] = _covector(state.qvel, world, d, num, lin, rot)
         for f in range(wp.static(nfield)):
           out.fields[f, world, i] = _covector(coords[f], world, d, num, lin, rot)
-    elif kind == TENDON:
+    elif kind == TrnType.TENDON:
       ten = t.trnid[i][0]
       out.length[world, i] = gear[0] * tendons.length[world, ten]
       out.velocity[world, i] = gear[0] * tendons.velocity[world, ten]
       for f in range(wp.static(nfield)):
         out.fields[f, world, i] = gear[0] * tendons.fields[f, world, ten]
-    elif kind == BODY:  # whose contacts add to this
+    elif kind == TrnType.BODY:  # whose contacts add to this
       out.velocity[world, i] = 0.0
       for f in range(wp.static(nfield)):
         out.fields[f, world, i] = 0.0
@@ -216,16 +218,19 @@ def joint_kernel(nfield: int, *, scalar: bool) -> wp.Kernel:
 
 
 @functools.cache
-def site_kernel(nfield: int) -> wp.Kernel:
+def site_kernel(nfield: int) -> Kernel:
   """Transmissions to sites, a thread per world and actuator of that kind."""
 
   @wp.kernel(module="unique")
   def site_transmission(
+    # Model:
     t: Transmissions,
     which: wp.array[int],
     tree: Tree,
-    nodes: Nodes,
     sites: Sites,
+    # In:
+    nodes: Nodes,
+    # Out:
     out: Rates,
   ):
     world, it = wp.tid()
@@ -241,7 +246,7 @@ def site_kernel(nfield: int) -> wp.Kernel:
     arm1 = site_arm(sites, tree, nodes, world, s1)
     between = nodes.xpos[world, n0] + arm0 - nodes.xpos[world, n1] - arm1
     length, w0, w1 = _site_wrenches(t, tree, nodes, sites, world, i, gear)
-    if t.trntype[i] == CRANK:
+    if t.trntype[i] == TrnType.SLIDERCRANK:
       length, w0, w1 = _crank_wrenches(t, tree, nodes, sites, world, i, gear[0])
     c = t.common[i]
     out.length[world, i] = length
@@ -258,14 +263,10 @@ def site_kernel(nfield: int) -> wp.Kernel:
 
 
 def _common_node(top: Topology, n0: int, n1: int) -> int:
-  """The deepest node that is an ancestor of both, or one of them."""
-  parent, chain = top.arrays["parent"], set()
-  while n0 > 0:
-    chain.add(int(n0))
-    n0 = parent[n0]
-  while n1 > 0 and int(n1) not in chain:
-    n1 = parent[n1]
-  return max(int(n1), 0)
+  """The deepest node that is an ancestor of both, or one of them; the world, 0, without one."""
+  chain, start = top.paths["chain"], top.paths["start"]
+  paths = [chain[start[n] : start[n + 1]].tolist() for n in (n0, n1)]
+  return next((n for n in paths[1] if n in paths[0]), 0)
 
 
 def _common_nodes(mjm: mujoco.MjModel, top: Topology) -> np.ndarray:
@@ -273,37 +274,57 @@ def _common_nodes(mjm: mujoco.MjModel, top: Topology) -> np.ndarray:
   of_body = top.arrays["of_body"]
   out = np.zeros(len(mjm.actuator_trntype), dtype=int)
   for i, (kind, (s0, s1)) in enumerate(zip(mjm.actuator_trntype, mjm.actuator_trnid, strict=True)):
-    if kind == SITE and s1 >= 0:
+    if kind == TrnType.SITE and s1 >= 0:
       n0, n1 = (of_body[mjm.site_bodyid[s]] for s in (s0, s1))
       out[i] = _common_node(top, n0, n1)
   return out
 
 
-def find_rates(step, over: Carried, *, tendons: "Rates | None") -> Rates:
-  """Records the transmissions of a `StageAdjoint`, with rates along the velocities."""
-  tape, m, sweep = step.tape, step.m, step.sweep
-  t = tape.struct(
+def find_rates(
+  rec: Recording,
+  kin: Kinematics,
+  over: Carried,
+  *,
+  tendons: "Rates | None",
+  contacts: "ContactPool | None",
+) -> Rates:
+  """Records the transmissions.
+
+  Args:
+    rec: the recording.
+    kin: the kinematics.
+    over: the velocities along which rates are wanted.
+    tendons: the rates of the tendons along the same velocities, None without tendons.
+    contacts: the pool, None where there can be no contact or no actuator acts on one.
+
+  Returns:
+    The lengths of the actuators, with their rates along the velocities of `over`.
+  """
+  tape, m = rec.tape, rec.m
+  transmissions = tape.struct(
     Transmissions,
     trntype=m.actuator_trntype,
     trnid=m.actuator_trnid,
-    common=step.constant(_common_nodes(step.mjm, sweep.topology)),
-    jnt_type=m.jnt_type,
-    jnt_qposadr=m.jnt_qposadr,
-    jnt_dofadr=m.jnt_dofadr,
+    common=rec.constant(_common_nodes(rec.mjm, kin.topology)),
     world_fastest=tape.world_fastest,
-    **step.leaves("actuator_gear", "actuator_cranklength"),
+    **rec.fixed("jnt_type", "jnt_qposadr", "jnt_dofadr"),
+    **rec.leaves("actuator_gear", "actuator_cranklength"),
   )
   rates = make_rates(tape, nfield=over.count, count=m.nactuator)
   tendons = tendons or make_rates(tape, nfield=over.count, count=1)
-  inputs = [t, step.state, over.coords, tendons, rates]
+  inputs = [transmissions, kin.state, over.coords, tendons, rates]
   kinds, joints = m.actuator_trntype.numpy(), m.jnt_type.numpy()
-  joints = joints[m.actuator_trnid.numpy()[(kinds == JOINT) | (kinds == INPARENT), 0]]
+  to_joint = np.isin(kinds, (TrnType.JOINT, TrnType.JOINTINPARENT))
+  joints = joints[m.actuator_trnid.numpy()[to_joint, 0]]
   kernel = joint_kernel(over.count, scalar=not np.isin(joints, (BALL, FREE)).any())
   tape.launch(kernel, tape.dim(m.nactuator), inputs=inputs, outputs=[])
-  which = np.flatnonzero((kinds == SITE) | (kinds == CRANK))
+  which = np.flatnonzero(np.isin(kinds, (TrnType.SITE, TrnType.SLIDERCRANK)))
   if len(which):
-    inputs = [t, step.constant(which), sweep.tree, over.nodes, step.sites, rates]
+    inputs = [transmissions, rec.constant(which), kin.tree, kin.sites, over.nodes, rates]
     tape.launch(site_kernel(over.count), (tape.nworld, len(which)), inputs=inputs, outputs=[])
   if adhesion.any_body(m):
-    adhesion.record(step, over, rates=rates)
+    adhesion.record(rec, kin, over, rates=rates, contacts=contacts)
   return rates
+
+
+PART = Part(parameters=("actuator_gear", "actuator_cranklength"))

@@ -1,4 +1,4 @@
-"""The effective inertia of a discrete step, and the rows of constraints that it rescales.
+"""The effective inertia H of a discrete step, of which constraints need the diagonal.
 
 With M replaced by H = M + h B + h^2 K for the dampers and drag B and the stiffnesses K that the
 step integrates implicitly, MuJoCo divides the stiffness D of a row by
@@ -9,34 +9,42 @@ with the sums over the dofs c. Its derivative needs each J_c as a function of th
 the row along the velocity that is one at dof c. These unit velocities are fields of their own.
 """
 
+import dataclasses
+
 import numpy as np
 import warp as wp
-from mujoco_warp._src.types import DisableBit
+from mujoco_warp._src.types import JointType
 
-from mjx_warp_ffi.mjx.numerics.topology import BALL, FREE, HINGE, SLIDE, Topology
+from mjx_warp_ffi.mjx.numerics import topology
+from mjx_warp_ffi.mjx.numerics.topology import Topology
 from mjx_warp_ffi.mjx.warp.adjoint.actuation import transmissions
-from mjx_warp_ffi.mjx.warp.adjoint.forces import tendons
-from mjx_warp_ffi.mjx.warp.adjoint.forces.bodies import Inertia, kinetic
-from mjx_warp_ffi.mjx.warp.adjoint.forces.dofs import Dofs, dof_parameters
+from mjx_warp_ffi.mjx.warp.adjoint.forces import fluid, lengths, tendons
+from mjx_warp_ffi.mjx.warp.adjoint.forces.dof_parameters import Dofs, dof_parameters
+from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia, kinetic
 from mjx_warp_ffi.mjx.warp.adjoint.forces.lengths import (
   Rates,
   Slopes,
   graded,
   implicit_mass,
   make_rates,
-  make_slopes,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.forces.mechanics import Mechanics
+from mjx_warp_ffi.mjx.warp.adjoint.forces.passive import dampers_act, springs_act
 from mjx_warp_ffi.mjx.warp.adjoint.forces.reflected_inertia import Reflected, reflected_on
-from mjx_warp_ffi.mjx.warp.adjoint.forces.springs import Springs, spring_slope
+from mjx_warp_ffi.mjx.warp.adjoint.forces.spring_law import Springs, spring_slope
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Frames, Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import magnitude, rotate
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 
-@wp.struct
-class Units:
-  """The dofs and the tree."""
+@struct
+class UnitVelocities:
+  """The velocities that are one at one dof and zero at all others: what they move."""
 
   node: wp.array[int]  # of the joint of each dof
   moves: wp.array2d[int]  # whether a dof moves a node
@@ -46,7 +54,12 @@ class Units:
 
 @wp.kernel(module="unique")
 def unit_fields(
-  units: Units, tree: Tree, frames: Frames, nodes: Nodes, fields: wp.array3d[wp.spatial_vector]
+  units: UnitVelocities,
+  tree: Tree,
+  frames: Frames,
+  nodes: Nodes,
+  # Out:
+  fields: wp.array3d[wp.spatial_vector],
 ):
   """The fields of the unit velocities, a thread per world, node and dof."""
   world, n, c = wp.tid()
@@ -58,23 +71,23 @@ def unit_fields(
   q = nodes.xquat[world, k]
   i = c - tree.dofadr[k]
   e = wp.vec3(0.0)
-  if kind == FREE or kind == BALL:
+  if kind == JointType.FREE or kind == JointType.BALL:
     e[i % 3] = 1.0
   else:
     e = of_world(frames.jnt_axis, world, j)
   r = nodes.xpos[world, n] - nodes.xpos[world, k]
-  if kind != FREE:
+  if kind != JointType.FREE:
     r = r - rotate(q, of_world(frames.jnt_pos, world, j))
-  if kind == SLIDE:
+  if kind == JointType.SLIDE:
     fields[c, world, n] = wp.spatial_vector(wp.vec3(0.0), rotate(q, e))
-  elif kind == FREE and i < 3:
+  elif kind == JointType.FREE and i < 3:
     fields[c, world, n] = wp.spatial_vector(wp.vec3(0.0), e)
   else:
     ang = rotate(q, e)
     fields[c, world, n] = wp.spatial_vector(ang, wp.cross(ang, r))
 
 
-@wp.struct
+@struct
 class Diagonals:
   """The diagonals of M and of H, (nworld, nv)."""
 
@@ -82,9 +95,9 @@ class Diagonals:
   metric: wp.array2d[float]
 
 
-@wp.struct
-class Lengths:
-  """Tendons and actuators with their rates along the unit velocities."""
+@struct
+class LengthInertia:
+  """How many tendons and actuators have an inertia, and what that of tendons is made of."""
 
   timestep: wp.array[float]
   ntendon: int
@@ -93,18 +106,18 @@ class Lengths:
   tendon_armature: wp.array2d[float]
 
 
-@wp.struct
-class Flags:
-  """What there is."""
+@struct
+class DofTerms:
+  """What adds to the inertia along a dof besides masses and the armature of the dof itself."""
 
   spring: bool
   damper: bool
-  actuators: bool  # that add to the damping and armature of joints
+  actuators: bool  # whether some add to the damping and armature of joints
 
 
 @wp.func
 def _dof_terms(
-  flags: Flags,
+  terms: DofTerms,
   dofs: Dofs,
   reflected: Reflected,
   springs: Springs,
@@ -114,13 +127,13 @@ def _dof_terms(
   h: float,
 ):
   """What a dof adds to M and to H - M."""
-  damping, poly, armature = dof_parameters(dofs, reflected, world, c, flags.actuators)
+  damping, poly, armature = dof_parameters(dofs, reflected, world, c, terms.actuators)
   more = wp.float32(0.0)
-  if flags.damper:
+  if terms.damper:
     _factor, b = graded(damping, poly, magnitude(state.qvel[world, c]))
     if b >= 0.0:
       more = h * b
-  if flags.spring:
+  if terms.spring:
     j = dofs.dof_jntid[c]
     k = spring_slope(springs, state.qpos, world, j, c - springs.jnt_dofadr[j])
     if k >= 0.0:
@@ -130,27 +143,31 @@ def _dof_terms(
 
 @wp.kernel(module="unique")
 def diagonals(
-  units: Units,
-  flags: Flags,
+  # In:
+  units: UnitVelocities,
+  terms: DofTerms,
   tree: Tree,
   nodes: Nodes,
   state: State,
+  # Model:
   inertia: Inertia,
   dofs: Dofs,
   reflected: Reflected,
   springs: Springs,
-  lengths: Lengths,
+  lengths: LengthInertia,
+  # In:
   tendons: Rates,
   tendon_slopes: Slopes,
   actuators: Rates,
   actuator_slopes: Slopes,
   drag: wp.array2d[float],
+  # Out:
   out: Diagonals,
 ):
   """The diagonals, a thread per world and dof; `nodes` and the rates are of unit velocities."""
   world, c = wp.tid()
   h = of_world(lengths.timestep, world)
-  mass, more = _dof_terms(flags, dofs, reflected, springs, state, world, c, h)
+  mass, more = _dof_terms(terms, dofs, reflected, springs, state, world, c, h)
   for b in range(units.first[c], units.last[c]):
     mass += kinetic(tree, nodes, inertia, world, b, c)
   for t in range(lengths.ntendon):
@@ -168,87 +185,121 @@ def diagonals(
   out.metric[world, c] = mass + more + drag[world, c]
 
 
-def _make_units(step, top: Topology) -> Units:
-  mjm, nodes = step.mjm, top.arrays
-  node = np.zeros(mjm.nv, dtype=int)
-  for n, j in enumerate(nodes["jnt"]):
-    if j >= 0:
-      num = {FREE: 6, BALL: 3, SLIDE: 1, HINGE: 1}[int(mjm.jnt_type[j])]
-      node[nodes["dofadr"][n] : nodes["dofadr"][n] + num] = n
-  moves = np.zeros((mjm.nv, top.count), dtype=int)
-  for n in range(top.count):
-    k = n
-    while k > 0:
-      moves[node == k, n] = 1
-      k = nodes["parent"][k]
-  moves[:, 0] = 0
-  # bodies are numbered depth first, so that those of a subtree follow one another
-  last = np.arange(mjm.nbody) + 1
-  for body in range(mjm.nbody - 1, 0, -1):
-    last[mjm.body_parentid[body]] = max(last[mjm.body_parentid[body]], last[body])
-  arrays = dict(node=node, moves=moves, first=mjm.dof_bodyid, last=last[mjm.dof_bodyid])
-  return step.tape.struct(Units, **{k: step.constant(x) for k, x in arrays.items()})
-
-
-class Metric:
-  """The parts of H of a `StageAdjoint`.
+@dataclasses.dataclass(frozen=True)
+class ImplicitSlopes:
+  """How forces along lengths change, as far as a discrete step integrates that implicitly.
 
   Attributes:
-    tendons: the slopes of the forces of tendons that a discrete step integrates implicitly.
+    tendons: the slopes of the forces of tendons.
     actuators: those of actuators.
-    unit: the unit velocities after `record`.
+  """
+
+  tendons: Slopes
+  actuators: Slopes
+
+
+@dataclasses.dataclass(frozen=True)
+class DiscreteInertia:
+  """The diagonals of M and H, and the unit velocities of the dofs.
+
+  Attributes:
+    unit: the nodes with the fields of the unit velocities.
     unit_tendons: the rates of the tendons along these.
     diagonals: those of M and H.
   """
 
-  def __init__(self, step):
-    """Makes the arrays, before tendons and actuators are recorded."""
-    m = step.m
-    self.tendons = make_slopes(step.tape, max(1, m.ntendon))
-    self.actuators = make_slopes(step.tape, max(1, m.nactuator))
+  unit: Carried
+  unit_tendons: Rates
+  diagonals: Diagonals
 
-  def record(self, step) -> None:
-    """Records the unit velocities and the diagonals, after tendons and actuators."""
-    m, tape, sweep = step.m, step.tape, step.sweep
-    top = sweep.topology
-    units = _make_units(step, top)
-    fields = tape.stack(m.nv, top.count, dtype=wp.spatial_vector)
-    unit = np.broadcast_to(np.eye(m.nv)[:, None], (m.nv, tape.nworld, m.nv))
-    self.unit = Carried(
-      nodes=tape.struct(Nodes, **(sweep.arrays | dict(fields=fields))),
-      coords=wp.array(unit, dtype=float, device=tape.device),
-      count=m.nv,
+
+def make_slopes(rec: Recording) -> ImplicitSlopes:
+  """The slopes that tendons and actuators write; only a discrete step has others than zero."""
+  return ImplicitSlopes(
+    tendons=lengths.make_slopes(rec.tape, max(1, rec.m.ntendon)),
+    actuators=lengths.make_slopes(rec.tape, max(1, rec.m.nactuator)),
+  )
+
+
+def record(
+  rec: Recording,
+  kin: Kinematics,
+  mech: Mechanics,
+  *,
+  slopes: ImplicitSlopes,
+  actuated: bool,
+  contacts: "ContactPool | None",
+) -> DiscreteInertia:
+  """Records the unit velocities and the diagonals, after tendons and actuators.
+
+  Args:
+    rec: the recording.
+    kin: where everything is and how it moves.
+    mech: inertias, and the parameters of forces.
+    slopes: those of the forces of tendons and actuators.
+    actuated: whether actuators act.
+    contacts: the contact pool, for actuators that act on what a body touches.
+  """
+  m, tape = rec.m, rec.tape
+  units = _make_units(rec, kin.topology)
+  unit = _record_unit_velocities(rec, kin, units)
+  none = make_rates(tape, nfield=1, count=1)
+  unit_tendons = tendons.find_rates(rec, kin, unit) if m.ntendon else none
+  unit_actuators = none
+  if actuated:
+    unit_actuators = transmissions.find_rates(
+      rec, kin, unit, tendons=unit_tendons, contacts=contacts
     )
-    inputs = [units, sweep.tree, step.frames, sweep.nodes, fields]
-    tape.launch(unit_fields, (tape.nworld, top.count, m.nv), inputs=inputs, outputs=[])
-    none = make_rates(tape, nfield=1, count=1)
-    self.unit_tendons = tendons.find_rates(step, self.unit) if m.ntendon else none
-    actuated = step.actuator_rates is not None
-    actuators = none
-    if actuated:
-      actuators = transmissions.find_rates(step, self.unit, tendons=self.unit_tendons)
-    self.diagonals = tape.struct(Diagonals, mass=tape.array(m.nv), metric=tape.array(m.nv))
-    lengths = tape.struct(
-      Lengths,
-      ntendon=m.ntendon,
-      tendon_actuatorid=m.tendon_actuatorid,
-      nactuator=m.nactuator if actuated else 0,
-      **step.leaves("tendon_armature", "opt.timestep"),
-    )
-    inputs = [units, _make_flags(step), sweep.tree, self.unit.nodes, step.state, step.inertia]
-    inputs += [step.dofs, step.reflected, step.springs, lengths, self.unit_tendons, self.tendons]
-    drag = tape.array(m.nv)
-    if step.fluid:
-      step.fluid.record_metric(step, self.unit.nodes, out=drag)
-    inputs += [actuators, self.actuators, drag, self.diagonals]
-    tape.launch(diagonals, (tape.nworld, m.nv), inputs=inputs, outputs=[])
+  out = tape.struct(Diagonals, mass=tape.array(m.nv), metric=tape.array(m.nv))
+  length_inertia = tape.struct(
+    LengthInertia,
+    ntendon=m.ntendon,
+    nactuator=m.nactuator if actuated else 0,
+    **rec.fixed("tendon_actuatorid"),
+    **rec.leaves("tendon_armature", "opt.timestep"),
+  )
+  drag = tape.array(m.nv)
+  if mech.fluid:
+    fluid.record_metric(rec, kin, mech, nodes=unit.nodes, out=drag)
+  inputs = [units, _make_terms(rec), kin.tree, unit.nodes, kin.state]
+  inputs += [mech.inertia, mech.dofs, mech.reflected, mech.springs, length_inertia]
+  inputs += [unit_tendons, slopes.tendons, unit_actuators, slopes.actuators, drag, out]
+  tape.launch(diagonals, (tape.nworld, m.nv), inputs=inputs, outputs=[])
+  return DiscreteInertia(unit=unit, unit_tendons=unit_tendons, diagonals=out)
 
 
-def _make_flags(step) -> Flags:
-  m, flags = step.m, step.m.opt.disableflags
-  return step.tape.struct(
-    Flags,
-    spring=not flags & DisableBit.SPRING,
-    damper=not flags & DisableBit.DAMPER,
+def _make_units(rec: Recording, top: Topology) -> UnitVelocities:
+  """Which nodes and bodies the dofs move."""
+  mjm, body = rec.mjm, rec.mjm.dof_bodyid
+  return rec.tape.struct(
+    UnitVelocities,
+    node=rec.constant(topology.dof_nodes(mjm, top)),
+    moves=rec.constant(topology.moved_nodes(mjm, top).astype(int)),
+    first=rec.constant(body),
+    last=rec.constant(topology.body_ends(mjm)[body]),
+  )
+
+
+def _record_unit_velocities(rec: Recording, kin: Kinematics, units: UnitVelocities) -> Carried:
+  """Records the fields of the unit velocities of all dofs."""
+  tape, nv, count = rec.tape, rec.m.nv, kin.topology.count
+  fields = tape.stack(nv, count, dtype=wp.spatial_vector)
+  coords = np.broadcast_to(np.eye(nv)[:, None], (nv, tape.nworld, nv))
+  unit = Carried(
+    nodes=tape.struct(Nodes, **(kin.sweep.arrays | dict(fields=fields))),
+    coords=wp.array(coords, dtype=float, device=tape.device),
+    count=nv,
+  )
+  inputs = [units, kin.tree, kin.frames, kin.nodes, fields]
+  tape.launch(unit_fields, (tape.nworld, count, nv), inputs=inputs, outputs=[])
+  return unit
+
+
+def _make_terms(rec: Recording) -> DofTerms:
+  m = rec.m
+  return rec.tape.struct(
+    DofTerms,
+    spring=springs_act(m),
+    damper=dampers_act(m),
     actuators=bool(np.any(m.jnt_actuatorid.numpy() != -1)),
   )

@@ -1,20 +1,14 @@
-"""The sums over the dofs with which a discrete step rescales a row; see `metric`.
+"""The sums over the dofs with which a discrete step rescales a row; see `discrete_inertia.py`.
 
 A row's sums are `mass`, that of J_c^2 / M_cc, and `metric`, that of J_c^2 / H_cc.
 """
 
 import warp as wp
+from mujoco_warp._src.types import ConstraintType, EqType, JointType
 
-from mjx_warp_ffi.mjx.numerics.topology import BALL
-from mjx_warp_ffi.mjx.warp.adjoint.constraints.discrete_inertia import Diagonals
+from mjx_warp_ffi.mjx.warp.adjoint.constraints.discrete_inertia import Diagonals, DiscreteInertia
 from mjx_warp_ffi.mjx.warp.adjoint.constraints.law import (
-  EQUALITY,
-  FRICTION_DOF,
-  FRICTION_TENDON,
-  JOINT_EQUALITY,
-  LIMIT_JOINT,
-  LIMIT_TENDON,
-  TENDON_EQUALITY,
+  Constraints,
   Equalities,
   JointRows,
   Rows,
@@ -24,9 +18,10 @@ from mjx_warp_ffi.mjx.warp.adjoint.constraints.law import (
   make_tendon_rows,
   polynomial,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.constraints.welds import CONNECT, WELD, ends, rotation_rate
+from mjx_warp_ffi.mjx.warp.adjoint.constraints.welds import ends, rotation_rate
 from mjx_warp_ffi.mjx.warp.adjoint.forces.lengths import Rates
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.attachments import Sites
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   point_velocity,
@@ -34,6 +29,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   unit_at,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
 
 
 @wp.func
@@ -45,18 +41,18 @@ def _joint_entry(
   o = rows.id[world, r]
   c = wp.int32(-1)
   x = wp.float32(1.0)
-  if kind == LIMIT_JOINT:
-    if joints.jnt_type[o] == BALL:
+  if kind == ConstraintType.LIMIT_JOINT:
+    if joints.jnt_type[o] == JointType.BALL:
       turn = rotation_vector(unit_at(state.qpos, world, joints.jnt_qposadr[o]))
       x = turn[k] * turn[k] / wp.dot(turn, turn)
       c = joints.jnt_dofadr[o] + k
     elif k == 0:
       c = joints.jnt_dofadr[o]
-  elif kind == FRICTION_DOF:
+  elif kind == ConstraintType.FRICTION_DOF:
     if k == 0:
       c = o
-  elif kind == EQUALITY:
-    if equalities.eq_type[o] == JOINT_EQUALITY:
+  elif kind == ConstraintType.EQUALITY:
+    if equalities.eq_type[o] == EqType.JOINT:
       j2 = equalities.eq_obj2id[o]
       if k == 0:
         c = joints.jnt_dofadr[equalities.eq_obj1id[o]]
@@ -72,7 +68,14 @@ def _joint_entry(
 
 @wp.kernel(module="unique")
 def joint_rows(
-  rows: Rows, joints: JointRows, equalities: Equalities, state: State, diagonals: Diagonals
+  # In and out:
+  rows: Rows,
+  # Model:
+  joints: JointRows,
+  equalities: Equalities,
+  # In:
+  state: State,
+  diagonals: Diagonals,
 ):
   """Limits, friction and equalities of joints, a thread per world and row."""
   world, r = wp.tid()
@@ -114,9 +117,12 @@ def _tendon_entry(
 
 @wp.kernel(module="unique")
 def tendon_rows(
+  # In and out:
   rows: Rows,
+  # Model:
   tendons: TendonRows,
   equalities: Equalities,
+  # In:
   lengths: Rates,
   unit: Rates,
   diagonals: Diagonals,
@@ -128,9 +134,9 @@ def tendon_rows(
   kind = rows.type[world, r]
   o = rows.id[world, r]
   tied = wp.bool(False)
-  if kind == EQUALITY:
-    tied = equalities.eq_type[o] == TENDON_EQUALITY
-  if not tied and kind != LIMIT_TENDON and kind != FRICTION_TENDON:
+  if kind == ConstraintType.EQUALITY:
+    tied = equalities.eq_type[o] == EqType.TENDON
+  if not tied and kind != ConstraintType.LIMIT_TENDON and kind != ConstraintType.FRICTION_TENDON:
     return
   mass = wp.float32(0.0)
   metric = wp.float32(0.0)
@@ -152,15 +158,19 @@ def _place(rows: Rows, world: int, r: int) -> int:
   k = wp.int32(0)
   for i in range(1, 6):
     if r >= i:
-      if rows.id[world, r - i] == rows.id[world, r] and rows.type[world, r - i] == EQUALITY:
+      tied = rows.type[world, r - i] == ConstraintType.EQUALITY
+      if rows.id[world, r - i] == rows.id[world, r] and tied:
         k = i
   return k
 
 
 @wp.kernel(module="unique")
 def tied_rows(
+  # In and out:
   rows: Rows,
+  # Model:
   equalities: Equalities,
+  # In:
   tree: Tree,
   nodes: Nodes,
   sites: Sites,
@@ -170,11 +180,11 @@ def tied_rows(
   world, r = wp.tid()
   if r >= rows.nefc[world]:
     return
-  if rows.type[world, r] != EQUALITY:
+  if rows.type[world, r] != ConstraintType.EQUALITY:
     return
   e = rows.id[world, r]
   kind = equalities.eq_type[e]
-  if kind != CONNECT and kind != WELD:
+  if kind != EqType.CONNECT and kind != EqType.WELD:
     return
   b0, n0, arm0, q0 = ends(equalities, tree, nodes, sites, world, e, 0)
   b1, n1, arm1, q1 = ends(equalities, tree, nodes, sites, world, e, 1)
@@ -197,18 +207,30 @@ def tied_rows(
   rows.metric[world, r] = metric
 
 
-def record(step, rows: Rows, *, equalities: Equalities) -> None:
-  """Records the sums of all rows but those of contacts of a `StageAdjoint`."""
-  if not step.discrete:
-    return
-  tape, metric = step.tape, step.metric
-  dim = (tape.nworld, bound(step))
-  joints = make_joint_rows(step)
-  inputs = [rows, joints, equalities, step.state, metric.diagonals]
+def record(
+  rec: Recording,
+  kin: Kinematics,
+  constraints: Constraints,
+  *,
+  inertia: DiscreteInertia,
+  tendons: "Rates | None",
+) -> None:
+  """Records the sums of all rows but those of contacts, in a discrete step.
+
+  Args:
+    rec: the recording.
+    kin: where everything is and how it moves.
+    constraints: the rows.
+    inertia: the diagonals of the inertia, and the unit velocities of the dofs.
+    tendons: the lengths of the tendons, None if there are none.
+  """
+  tape, dim = rec.tape, (rec.tape.nworld, bound(rec))
+  rows, equalities, diagonals = constraints.rows, constraints.equalities, inertia.diagonals
+  inputs = [rows, make_joint_rows(rec), equalities, kin.state, diagonals]
   tape.launch(joint_rows, dim, inputs=inputs, outputs=[])
-  if step.m.ntendon:
-    inputs = [rows, make_tendon_rows(step), equalities, step.tendon_rates, metric.unit_tendons]
-    tape.launch(tendon_rows, dim, inputs=[*inputs, metric.diagonals], outputs=[])
-  if step.m.neq:
-    inputs = [rows, equalities, step.sweep.tree, metric.unit.nodes, step.sites, metric.diagonals]
+  if rec.m.ntendon:
+    inputs = [rows, make_tendon_rows(rec), equalities, tendons, inertia.unit_tendons, diagonals]
+    tape.launch(tendon_rows, dim, inputs=inputs, outputs=[])
+  if rec.m.neq:
+    inputs = [rows, equalities, kin.tree, inertia.unit.nodes, kin.sites, diagonals]
     tape.launch(tied_rows, dim, inputs=inputs, outputs=[])

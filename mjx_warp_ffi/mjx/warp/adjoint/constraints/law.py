@@ -1,51 +1,54 @@
 """The force law of a row of constraints, and what rows are made from.
 
 A row's force is -D (J qacc - aref). In a discrete step the reference is met at the end of the step,
-and D is rescaled with the effective inertia (`metric`).
+and D is rescaled with the effective inertia, see `discrete_inertia.py`.
 """
 
-import mujoco
+import dataclasses
+
 import warp as wp
 from mujoco_warp._src.constraint import _contact_kbimp
 from mujoco_warp._src.types import (
   MJ_MAXIMP,
   MJ_MINVAL,
-  ConstraintState,
-  ConstraintType,
   DisableBit,
   vec5,
   vec12,
 )
 
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
-
-EQUALITY = int(ConstraintType.EQUALITY)
-FRICTION_DOF = int(ConstraintType.FRICTION_DOF)
-FRICTION_TENDON = int(ConstraintType.FRICTION_TENDON)
-LIMIT_JOINT = int(ConstraintType.LIMIT_JOINT)
-LIMIT_TENDON = int(ConstraintType.LIMIT_TENDON)
-QUADRATIC = int(ConstraintState.QUADRATIC)
-LINEARNEG = int(ConstraintState.LINEARNEG)
-LINEARPOS = int(ConstraintState.LINEARPOS)
-JOINT_EQUALITY = int(mujoco.mjtEq.mjEQ_JOINT)
-TENDON_EQUALITY = int(mujoco.mjtEq.mjEQ_TENDON)
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 # what a row is, to its law
 TIE = 0
 TOUCH = 1  # a limit or contact, whose spring a discrete step makes as soft as it can resolve
 SLIP = 2  # friction loss, without a spring
 
+# The model fields that rows of joints, of tendons and of equalities are made from.
+JOINT_ROW_LEAVES = (
+  *("jnt_solref", "jnt_solimp", "jnt_range", "jnt_margin"),
+  *("dof_solref", "dof_solimp", "dof_frictionloss", "dof_invweight0", "qpos0"),
+)
+TENDON_ROW_LEAVES = (
+  *("tendon_solref_lim", "tendon_solimp_lim", "tendon_solref_fri", "tendon_solimp_fri"),
+  *("tendon_range", "tendon_margin", "tendon_frictionloss"),
+  *("tendon_invweight0", "tendon_length0"),
+)
+EQUALITY_LEAVES = ("eq_solref", "eq_solimp", "eq_data")
+
 FAINT = wp.constant(1e-6)  # the least share of an impedance, for 1 / 0 has no gradient
 
 
-@wp.struct
+@struct
 class Rows:
   """The rows that MJWarp made, and the constants of their force law."""
 
   flags: int
   discrete: bool
   world_fastest: bool  # see `Tape`
-  a: int  # where qacc stands in the fields
+  acceleration: int  # the number of qacc among the carried velocities
   timestep: wp.array[float]
   type: wp.array2d[int]
   id: wp.array2d[int]
@@ -55,7 +58,7 @@ class Rows:
   metric: wp.array2d[float]  # sum_c J_c^2 / H_cc
 
 
-@wp.struct
+@struct
 class JointRows:
   """Limits and friction of joints: model fields."""
 
@@ -73,7 +76,7 @@ class JointRows:
   qpos0: wp.array2d[float]
 
 
-@wp.struct
+@struct
 class TendonRows:
   """Limits and friction of tendons: model fields."""
 
@@ -88,7 +91,7 @@ class TendonRows:
   tendon_length0: wp.array2d[float]
 
 
-@wp.struct
+@struct
 class Equalities:
   """Equality constraints: model fields."""
 
@@ -129,7 +132,7 @@ def row_law(
     b = kbi[1]
     if kind == SLIP:
       k = 0.0
-    if kind == TOUCH and solref[0] > 0.0 and (rows.flags & int(DisableBit.REFSAFE)) == 0:
+    if kind == TOUCH and solref[0] > 0.0 and (rows.flags & DisableBit.REFSAFE) == 0:
       k, b = soft_spring(h, k, b, imp)
     gain = 1.0 + h * b + h * h * k * imp
     law = wp.vec4(k * imp / gain, (b + h * k * imp) / gain, imp, gain)
@@ -199,49 +202,63 @@ def polynomial(data: vec12, x: float):
   return y, slope
 
 
-def make_rows(step) -> Rows:
-  """The rows of a `StageAdjoint`'s workspace."""
-  d = step.d
-  shape = d.njmax if step.discrete else 1
-  return step.tape.struct(
+@dataclasses.dataclass(frozen=True)
+class Constraints:
+  """What all kinds of constraint rows are made from.
+
+  Attributes:
+    rows: the rows of the workspace, and the constants of their force law.
+    equalities: the equality constraints of the model.
+  """
+
+  rows: Rows
+  equalities: Equalities
+
+
+def make_constraints(rec: Recording, kin: Kinematics) -> Constraints:
+  """The rows and the equality constraints."""
+  return Constraints(rows=make_rows(rec, kin), equalities=make_equalities(rec))
+
+
+def make_rows(rec: Recording, kin: Kinematics) -> Rows:
+  """The rows of the workspace."""
+  d, tape, discrete = rec.d, rec.tape, rec.scheme.discrete
+  shape = d.njmax if discrete else 1
+  return tape.struct(
     Rows,
-    flags=int(step.m.opt.disableflags),
-    discrete=step.discrete,
-    world_fastest=step.tape.world_fastest,
-    a=step.fields.a,
-    timestep=step.leaf("opt.timestep"),
+    flags=int(rec.m.opt.disableflags),
+    discrete=discrete,
+    world_fastest=tape.world_fastest,
+    acceleration=kin.velocities.acceleration,
+    timestep=rec.leaf("opt.timestep"),
     type=d.efc.type,
     id=d.efc.id,
     state=d.efc.state,
     nefc=d.nefc,
-    mass=step.tape.array(shape),
-    metric=step.tape.array(shape),
+    mass=tape.array(shape),
+    metric=tape.array(shape),
   )
 
 
-def make_equalities(step) -> Equalities:
-  """The equality constraints of a `StageAdjoint`."""
-  fixed = {f: getattr(step.m, f) for f in "eq_type eq_obj1id eq_obj2id eq_objtype".split()}
-  leaves = step.leaves("eq_solref", "eq_solimp", "eq_data")
-  return step.tape.struct(Equalities, **fixed, **leaves)
+def make_equalities(rec: Recording) -> Equalities:
+  """The equality constraints of the model."""
+  fixed = rec.fixed("eq_type", "eq_obj1id", "eq_obj2id", "eq_objtype")
+  leaves = rec.leaves(*EQUALITY_LEAVES)
+  return rec.tape.struct(Equalities, **fixed, **leaves)
 
 
-def make_joint_rows(step) -> JointRows:
-  """The limits and friction of the joints of a `StageAdjoint`."""
-  fixed = {f: getattr(step.m, f) for f in ("jnt_type", "jnt_qposadr", "jnt_dofadr")}
-  names = [f"jnt_{f}" for f in "solref solimp range margin".split()]
-  names += [f"dof_{f}" for f in "solref solimp frictionloss invweight0".split()]
-  return step.tape.struct(JointRows, **fixed, **step.leaves(*names, "qpos0"))
+def make_joint_rows(rec: Recording) -> JointRows:
+  """The limits and the friction loss of the joints."""
+  fixed = rec.fixed("jnt_type", "jnt_qposadr", "jnt_dofadr")
+  return rec.tape.struct(JointRows, **fixed, **rec.leaves(*JOINT_ROW_LEAVES))
 
 
-def make_tendon_rows(step) -> TendonRows:
-  """The limits and friction of the tendons of a `StageAdjoint`."""
-  names = "solref_lim solimp_lim solref_fri solimp_fri range margin frictionloss".split()
-  names += ["invweight0", "length0"]
-  return step.tape.struct(TendonRows, **step.leaves(*[f"tendon_{f}" for f in names]))
+def make_tendon_rows(rec: Recording) -> TendonRows:
+  """The limits and the friction loss of the tendons."""
+  return rec.tape.struct(TendonRows, **rec.leaves(*TENDON_ROW_LEAVES))
 
 
-def bound(step) -> int:
+def bound(rec: Recording) -> int:
   """How many rows the equalities, friction losses and limits can have."""
-  m = step.m
-  return min(step.d.njmax, 6 * m.neq + m.nv + m.njnt + 2 * m.ntendon)
+  m = rec.m
+  return min(rec.d.njmax, 6 * m.neq + m.nv + m.njnt + 2 * m.ntendon)

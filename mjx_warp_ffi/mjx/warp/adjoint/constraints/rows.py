@@ -5,23 +5,16 @@ fields; which rows exist and which side of the force law holds stays as the solv
 """
 
 import warp as wp
-from mujoco_warp._src.types import vec5
+from mujoco_warp._src.types import ConstraintState, ConstraintType, EqType, JointType, vec5
 
-from mjx_warp_ffi.mjx.numerics.topology import BALL
 from mjx_warp_ffi.mjx.warp.adjoint.constraints.law import (
-  EQUALITY,
-  FRICTION_DOF,
-  FRICTION_TENDON,
-  JOINT_EQUALITY,
-  LIMIT_JOINT,
-  LIMIT_TENDON,
-  LINEARNEG,
-  LINEARPOS,
-  QUADRATIC,
+  EQUALITY_LEAVES,
+  JOINT_ROW_LEAVES,
   SLIP,
-  TENDON_EQUALITY,
+  TENDON_ROW_LEAVES,
   TIE,
   TOUCH,
+  Constraints,
   Equalities,
   JointRows,
   Rows,
@@ -33,6 +26,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.constraints.law import (
   quadratic_power,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.forces.lengths import Rates
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import State
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   rotation_vector,
@@ -41,6 +35,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   vec_at,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
 from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import world_and_item
 
 
@@ -57,13 +53,13 @@ def limited_joint(
   jv = wp.float32(0.0)
   ja = wp.float32(0.0)
   jw = wp.float32(0.0)
-  if joints.jnt_type[j] == BALL:
+  if joints.jnt_type[j] == JointType.BALL:
     turn = rotation_vector(unit_at(state.qpos, world, i))
     angle = safe_length(turn)
     axis = -turn / angle
     pos = wp.max(limits[0], limits[1]) - angle - margin
     jv = wp.dot(axis, vec_at(state.qvel, world, d))
-    ja = wp.dot(axis, vec_at(coords[rows.a], world, d))
+    ja = wp.dot(axis, vec_at(coords[rows.acceleration], world, d))
     jw = wp.dot(axis, vec_at(coords[0], world, d))
   else:
     lower = state.qpos[world, i] - limits[0]
@@ -74,7 +70,7 @@ def limited_joint(
       side = 1.0
       pos = lower - margin
     jv = side * state.qvel[world, d]
-    ja = side * coords[rows.a, world, d]
+    ja = side * coords[rows.acceleration, world, d]
     jw = side * coords[0, world, d]
   return pos, jv, ja, jw
 
@@ -101,7 +97,7 @@ def limited_tendon(rows: Rows, tendons: TendonRows, rates: Rates, world: int, t:
     pos = lower
   pos = pos - of_world(tendons.tendon_margin, world, t)
   jv = side * rates.velocity[world, t]
-  ja = side * rates.fields[rows.a, world, t]
+  ja = side * rates.fields[rows.acceleration, world, t]
   jw = side * rates.fields[0, world, t]
   return pos, jv, ja, jw
 
@@ -125,9 +121,9 @@ def _equality_law(equalities: Equalities, world: int, e: int):
 def _slipping(rows: Rows, world: int, r: int) -> float:
   """The sign of the force of a row of friction loss that slips, 0 if it sticks."""
   sign = wp.float32(0.0)
-  if rows.state[world, r] == LINEARNEG:
+  if rows.state[world, r] == ConstraintState.LINEARNEG:
     sign = 1.0
-  elif rows.state[world, r] == LINEARPOS:
+  elif rows.state[world, r] == ConstraintState.LINEARPOS:
     sign = -1.0
   return sign
 
@@ -152,7 +148,7 @@ def _equality_joint(
   roww = world % joints.dof_invweight0.shape[0]
   pos = state.qpos[world, i1] - joints.qpos0[row0, i1]
   jv = state.qvel[world, d1]
-  ja = coords[rows.a, world, d1]
+  ja = coords[rows.acceleration, world, d1]
   jw = coords[0, world, d1]
   weight = joints.dof_invweight0[roww, d1]
   if j2 >= 0:
@@ -161,7 +157,7 @@ def _equality_joint(
     y, slope = polynomial(data, state.qpos[world, i2] - joints.qpos0[row0, i2])
     pos = pos - y
     jv = jv - slope * state.qvel[world, d2]
-    ja = ja - slope * coords[rows.a, world, d2]
+    ja = ja - slope * coords[rows.acceleration, world, d2]
     jw = jw - slope * coords[0, world, d2]
     weight = weight + joints.dof_invweight0[roww, d2]
   else:
@@ -181,14 +177,14 @@ def _equality_tendon(
   roww = world % tendons.tendon_invweight0.shape[0]
   pos = rates.length[world, t1] - tendons.tendon_length0[row0, t1]
   jv = rates.velocity[world, t1]
-  ja = rates.fields[rows.a, world, t1]
+  ja = rates.fields[rows.acceleration, world, t1]
   jw = rates.fields[0, world, t1]
   weight = tendons.tendon_invweight0[roww, t1]
   if t2 >= 0:
     y, slope = polynomial(data, rates.length[world, t2] - tendons.tendon_length0[row0, t2])
     pos = pos - y
     jv = jv - slope * rates.velocity[world, t2]
-    ja = ja - slope * rates.fields[rows.a, world, t2]
+    ja = ja - slope * rates.fields[rows.acceleration, world, t2]
     jw = jw - slope * rates.fields[0, world, t2]
     weight = weight + tendons.tendon_invweight0[roww, t2]
   else:
@@ -198,11 +194,15 @@ def _equality_tendon(
 
 @wp.kernel(module="unique")
 def joint_row_power(
+  # In:
   rows: Rows,
+  # Model:
   joints: JointRows,
   equalities: Equalities,
+  # In:
   state: State,
   coords: wp.array3d[float],
+  # Out:
   power: wp.array2d[float],
 ):
   """Limits, friction and equalities of joints, a thread per world and row."""
@@ -220,12 +220,12 @@ def joint_row_power(
   if r < rows.nefc[world]:
     kind = rows.type[world, r]
     k = rows.id[world, r]
-    if kind == LIMIT_JOINT:
-      if rows.state[world, r] == QUADRATIC:
+    if kind == ConstraintType.LIMIT_JOINT:
+      if rows.state[world, r] == ConstraintState.QUADRATIC:
         law = TOUCH
         pos, jv, ja, jw = limited_joint(rows, joints, state, coords, world, k)
         solref, solimp, weight = joint_limit_law(joints, world, k)
-    elif kind == FRICTION_DOF:
+    elif kind == ConstraintType.FRICTION_DOF:
       jw = coords[0, world, k]
       sign = _slipping(rows, world, r)
       if sign == 0.0:
@@ -234,11 +234,11 @@ def joint_row_power(
         solimp = of_world(joints.dof_solimp, world, k)
         weight = of_world(joints.dof_invweight0, world, k)
         jv = state.qvel[world, k]
-        ja = coords[rows.a, world, k]
+        ja = coords[rows.acceleration, world, k]
       else:
         p = sign * of_world(joints.dof_frictionloss, world, k) * jw
-    elif kind == EQUALITY:
-      if equalities.eq_type[k] == JOINT_EQUALITY:
+    elif kind == ConstraintType.EQUALITY:
+      if equalities.eq_type[k] == EqType.JOINT:
         law = TIE
         solref, solimp = _equality_law(equalities, world, k)
         weight, pos, jv, ja, jw = _equality_joint(rows, equalities, joints, state, coords, world, k)
@@ -249,10 +249,14 @@ def joint_row_power(
 
 @wp.kernel(module="unique")
 def tendon_row_power(
+  # In:
   rows: Rows,
+  # Model:
   tendons: TendonRows,
   equalities: Equalities,
+  # In:
   rates: Rates,
+  # Out:
   power: wp.array2d[float],
 ):
   """Limits, friction and equalities of tendons, a thread per world and row."""
@@ -270,12 +274,12 @@ def tendon_row_power(
   if r < rows.nefc[world]:
     kind = rows.type[world, r]
     k = rows.id[world, r]
-    if kind == LIMIT_TENDON:
-      if rows.state[world, r] == QUADRATIC:
+    if kind == ConstraintType.LIMIT_TENDON:
+      if rows.state[world, r] == ConstraintState.QUADRATIC:
         law = TOUCH
         pos, jv, ja, jw = limited_tendon(rows, tendons, rates, world, k)
         solref, solimp, weight = tendon_limit_law(tendons, world, k)
-    elif kind == FRICTION_TENDON:
+    elif kind == ConstraintType.FRICTION_TENDON:
       jw = rates.fields[0, world, k]
       sign = _slipping(rows, world, r)
       if sign == 0.0:
@@ -284,12 +288,12 @@ def tendon_row_power(
         solimp = of_world(tendons.tendon_solimp_fri, world, k)
         weight = of_world(tendons.tendon_invweight0, world, k)
         jv = rates.velocity[world, k]
-        ja = rates.fields[rows.a, world, k]
+        ja = rates.fields[rows.acceleration, world, k]
       else:
         loss = of_world(tendons.tendon_frictionloss, world, k)
         p = sign * loss * jw
-    elif kind == EQUALITY:
-      if equalities.eq_type[k] == TENDON_EQUALITY:
+    elif kind == ConstraintType.EQUALITY:
+      if equalities.eq_type[k] == EqType.TENDON:
         law = TIE
         solref, solimp = _equality_law(equalities, world, k)
         weight, pos, jv, ja, jw = _equality_tendon(rows, equalities, tendons, rates, world, k)
@@ -298,17 +302,33 @@ def tendon_row_power(
   power[world, r] = p
 
 
-def record(step, rows: Rows, *, equalities: Equalities, apart: bool = False) -> None:
-  """Records limits, friction loss and equalities of joints and tendons of a `StageAdjoint`.
+def record(
+  rec: Recording,
+  kin: Kinematics,
+  constraints: Constraints,
+  *,
+  tendons: "Rates | None",
+  apart: bool = False,
+) -> None:
+  """Records limits, friction loss and equalities of joints and tendons.
 
-  Those of joints may be apart from the rest of a section of the tape.
+  Args:
+    rec: the recording.
+    kin: where everything is and how it moves.
+    constraints: the rows.
+    tendons: the lengths of the tendons, None if there are none.
+    apart: whether the rows of joints may run beside the rest of a section of the tape.
   """
-  tape = step.tape
-  dim = bound(step)
-  joints = make_joint_rows(step)
-  inputs = [rows, joints, equalities, step.state, step.sweep.coords]
+  tape, dim = rec.tape, bound(rec)
+  rows, equalities = constraints.rows, constraints.equalities
+  inputs = [rows, make_joint_rows(rec), equalities, kin.state, kin.coords]
   with tape.beside(apart):
     tape.power(joint_row_power, dim, inputs=inputs)
-  if step.m.ntendon:
-    inputs = [rows, make_tendon_rows(step), equalities, step.tendon_rates]
+  if rec.m.ntendon:
+    inputs = [rows, make_tendon_rows(rec), equalities, tendons]
     tape.power(tendon_row_power, dim, inputs=inputs)
+
+
+PART = Part(
+  parameters=(*JOINT_ROW_LEAVES, *TENDON_ROW_LEAVES, *EQUALITY_LEAVES, "opt.timestep"),
+)

@@ -1,23 +1,35 @@
 """The power of connect and weld equalities.
 
 Their reference acceleration has Jdot qvel in it, so the rows see the true acceleration of the two
-points; that is the field `acc`, while J qacc itself enters alone only in a discrete step.
+points; that is what `Nodes.acc` has, while J qacc itself enters alone only in a discrete step.
 """
 
+from collections.abc import Iterator
+
 import mujoco
+import mujoco_warp as mjw
 import numpy as np
 import warp as wp
-from mujoco_warp._src.types import vec12
+from mujoco_warp._src.types import (
+  ConstraintType,
+  DisableBit,
+  EqType,
+  IntegratorType,
+  ObjType,
+  vec12,
+)
 
 from mjx_warp_ffi.mjx.warp.adjoint.constraints.law import (
-  EQUALITY,
+  EQUALITY_LEAVES,
   TIE,
+  Constraints,
   Equalities,
   Rows,
   row_law,
   stiffness,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.attachments import Sites, site_frame
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   conj,
@@ -29,14 +41,13 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   rotate,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
-CONNECT = int(mujoco.mjtEq.mjEQ_CONNECT)
-WELD = int(mujoco.mjtEq.mjEQ_WELD)
-SITE = int(mujoco.mjtObj.mjOBJ_SITE)
 
-
-@wp.struct
-class Weights:
+@struct
+class WeldWeights:
   """The inverse weights of the bodies, a model field, and the body whose weight each one has."""
 
   body_invweight0: wp.array2d[wp.vec2]
@@ -58,14 +69,14 @@ def ends(
   if k == 1:
     o = equalities.eq_obj2id[e]
   data = of_world(equalities.eq_data, world, e)
-  weld = equalities.eq_type[e] == WELD
+  weld = equalities.eq_type[e] == EqType.WELD
   body = o
-  if equalities.eq_objtype[e] == SITE:
+  if equalities.eq_objtype[e] == ObjType.SITE:
     body = sites.site_bodyid[o]
   n = tree.of_body[body]
   q = nodes.xquat[world, n]
   arm = wp.vec3(0.0)
-  if equalities.eq_objtype[e] == SITE:
+  if equalities.eq_objtype[e] == ObjType.SITE:
     n, arm, q = site_frame(sites, tree, nodes, world, o)
   else:
     if (k == 0) == weld:  # a weld has the anchor of its second body first
@@ -137,8 +148,8 @@ def _acceleration(
   acc = point_acceleration(nodes.acc[world, n0], om0, arm0)
   acc = acc - point_acceleration(nodes.acc[world, n1], om1, arm1)
   if rows.discrete:
-    qacc = point_velocity(nodes.fields[rows.a, world, n0], arm0)
-    qacc = qacc - point_velocity(nodes.fields[rows.a, world, n1], arm1)
+    qacc = point_velocity(nodes.fields[rows.acceleration, world, n0], arm0)
+    qacc = qacc - point_velocity(nodes.fields[rows.acceleration, world, n1], arm1)
     acc = qacc + (acc - qacc) / law[3]
   return acc
 
@@ -155,13 +166,13 @@ def _turn_acceleration(
   scale: float,
   law: wp.vec4,
 ) -> wp.vec3:
-  """The same of the rotation."""
+  """The relative angular acceleration, scaled, of which likewise a part is the reference's."""
   fv0 = nodes.vel[world, n0]
   fv1 = nodes.vel[world, n1]
   acc = _rotation_residual(fv0, fv1, nodes.acc[world, n0], nodes.acc[world, n1], q0, q1, scale)
   if rows.discrete:
-    fa0 = nodes.fields[rows.a, world, n0]
-    fa1 = nodes.fields[rows.a, world, n1]
+    fa0 = nodes.fields[rows.acceleration, world, n0]
+    fa1 = nodes.fields[rows.acceleration, world, n1]
     qacc = rotation_rate(fa0, fa1, q0, q1, scale)
     acc = qacc + (acc - qacc) / law[3]
   return acc
@@ -170,7 +181,7 @@ def _turn_acceleration(
 @wp.func
 def _tied_power(
   rows: Rows,
-  weights: Weights,
+  weights: WeldWeights,
   equalities: Equalities,
   tree: Tree,
   nodes: Nodes,
@@ -181,7 +192,10 @@ def _tied_power(
   e: int,
   r: int,
 ) -> float:
-  """All rows of one connect or weld, from r on, on field 0 or given velocities of bodies."""
+  """The power of all rows of one connect or weld, from r on.
+
+  It is that on the first carried velocity, or on the velocities `cut` of bodies if they are given.
+  """
   b0, n0, arm0, q0 = ends(equalities, tree, nodes, sites, world, e, 0)
   b1, n1, arm1, q1 = ends(equalities, tree, nodes, sites, world, e, 1)
   fv0 = nodes.vel[world, n0]
@@ -198,7 +212,7 @@ def _tied_power(
   vel = point_velocity(fv0, arm0) - point_velocity(fv1, arm1)
   virtual = point_velocity(fw0, arm0) - point_velocity(fw1, arm1)
   data = of_world(equalities.eq_data, world, e)
-  weld = equalities.eq_type[e] == WELD
+  weld = equalities.eq_type[e] == EqType.WELD
   scale = data[10]
   square = wp.dot(pos, pos)
   turn = wp.vec3(0.0)
@@ -228,44 +242,71 @@ def _tied_power(
 
 @wp.kernel(module="unique")
 def weld_row_power(
+  # In:
   rows: Rows,
-  weights: Weights,
+  # Model:
+  weights: WeldWeights,
   equalities: Equalities,
+  # In:
   tree: Tree,
   nodes: Nodes,
   sites: Sites,
   cut: wp.array2d[wp.spatial_vector],
   given: bool,
+  # Out:
   power: wp.array2d[float],
 ):
   """Connects and welds, a thread per world and row: the first row of each does all of them."""
   world, r = wp.tid()
   p = wp.float32(0.0)
   if r < rows.nefc[world]:
-    if rows.type[world, r] == EQUALITY:
+    if rows.type[world, r] == ConstraintType.EQUALITY:
       e = rows.id[world, r]
       first = r == 0
       if r > 0:
         first = rows.id[world, r - 1] != e
       kind = equalities.eq_type[e]
-      if first and (kind == CONNECT or kind == WELD):
+      if first and (kind == EqType.CONNECT or kind == EqType.WELD):
         p = _tied_power(rows, weights, equalities, tree, nodes, sites, cut, given, world, e, r)
   power[world, r] = p
 
 
-def record(step, rows: Rows, *, equalities: Equalities, virtual: wp.array | None = None) -> None:
-  """Records the connects and welds of a `StageAdjoint`.
+def record(
+  rec: Recording, kin: Kinematics, constraints: Constraints, *, virtual: wp.array | None = None
+) -> None:
+  """Records the connects and welds.
 
-  `virtual` are velocities of the bodies at their origins, in the place of field 0.
+  Args:
+    rec: the recording.
+    kin: where everything is and how it moves.
+    constraints: the rows and the equality constraints.
+    virtual: velocities of the bodies at their origins, (nworld, nbody), which take the place of the
+      first carried velocity.
   """
-  m, tape = step.m, step.tape
+  m, tape = rec.m, rec.tape
   # MJWarp takes the weights of the bodies that these are welded to where J is sparse
   bodies = m.body_weldid.numpy() if m.is_sparse else np.arange(m.nbody)
-  weights = tape.struct(
-    Weights, body=step.constant(bodies), body_invweight0=step.leaf("body_invweight0")
-  )
+  weights = tape.struct(WeldWeights, body=rec.constant(bodies), **rec.leaves("body_invweight0"))
   given = virtual is not None
-  none = wp.zeros((1, 1), dtype=wp.spatial_vector) if virtual is None else virtual
-  inputs = [rows, weights, equalities, step.sweep.tree, step.sweep.nodes, step.sites, none, given]
-  dim = (tape.nworld, min(step.d.njmax, 6 * m.neq))
+  cut = wp.zeros((1, 1), dtype=wp.spatial_vector) if virtual is None else virtual
+  inputs = [constraints.rows, weights, constraints.equalities]
+  inputs += [kin.tree, kin.nodes, kin.sites, cut, given]
+  dim = (tape.nworld, min(rec.d.njmax, 6 * m.neq))
   tape.power(weld_row_power, dim, inputs=inputs)
+
+
+def act(mjm: mujoco.MjModel, m: mjw.Model) -> bool:
+  """Whether connects or welds can act."""
+  off = m.opt.disableflags & (DisableBit.CONSTRAINT | DisableBit.EQUALITY)
+  return not off and bool(np.any(np.isin(mjm.eq_type, (EqType.CONNECT, EqType.WELD))))
+
+
+def missing(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
+  """The words of a refusal for what has no rule with connects and welds."""
+  if m.opt.integrator == IntegratorType.RK4 and m.opt.disableflags & DisableBit.CONTACT:
+    if act(mjm, m):
+      # the rows of later stages read velocities of the first: nothing calls back in between
+      yield "RK4 with connects or welds and contacts off"
+
+
+PART = Part(parameters=("body_invweight0", *EQUALITY_LEAVES, "opt.timestep"), missing=missing)

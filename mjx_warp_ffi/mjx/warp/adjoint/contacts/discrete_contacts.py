@@ -3,25 +3,27 @@
 import warp as wp
 from mujoco_warp._src.types import ConeType
 
-from mjx_warp_ffi.mjx.warp.adjoint.constraints.discrete_inertia import Diagonals
-from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import Contacts, arms_of
+from mjx_warp_ffi.mjx.warp.adjoint.constraints.discrete_inertia import Diagonals, DiscreteInertia
+from mjx_warp_ffi.mjx.warp.adjoint.contacts.contact_power import RecordedContacts
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool, arms_of
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
-  point_velocity,
-)
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import point_velocity
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
 
 
 @wp.kernel(module="unique")
 def contact_rows(
-  contacts: Contacts,
+  contacts: ContactPool,
   elliptic: bool,
   tree: Tree,
   nodes: Nodes,
   diagonals: Diagonals,
+  # Out:
   mass_out: wp.array[float],
   metric_out: wp.array[float],
 ):
-  """The first row of each contact, which all of its rows take; a thread per contact."""
+  """The sums of the first row of a contact, which all of its rows take; a thread per contact."""
   c = wp.tid()
   if c >= contacts.nacon[0]:
     return
@@ -45,19 +47,18 @@ def contact_rows(
   metric_out[c] = metric
 
 
-def make_contact_sums(step) -> dict[str, wp.array]:
-  """The sums of the contacts of a `StageAdjoint`."""
-  count = step.d.naconmax if step.discrete else 1
-  arrays = (wp.zeros(count, dtype=float, device=step.tape.device) for _ in range(2))
-  return dict(zip(("mass", "metric"), map(step.tape.track, arrays), strict=True))
+def record_contacts(
+  rec: Recording, kin: Kinematics, contacts: RecordedContacts, *, inertia: DiscreteInertia
+) -> None:
+  """Records the sums of the contacts in a discrete step.
 
-
-def record_contacts(step) -> None:
-  """Records the sums of the contacts of a `StageAdjoint`."""
-  if not step.discrete:
-    return
-  recorded, elliptic = step.contacts, step.m.opt.cone == ConeType.ELLIPTIC
-  inputs = [recorded.struct, elliptic, step.sweep.tree]
-  inputs += [step.metric.unit.nodes, step.metric.diagonals]
-  outputs = [recorded.sums["mass"], recorded.sums["metric"]]
-  step.tape.launch(contact_rows, step.d.naconmax, inputs=inputs, outputs=outputs)
+  Args:
+    rec: the recording.
+    kin: where everything is and how it moves.
+    contacts: the contacts, whose sums are written.
+    inertia: the diagonals of M and H, and the unit velocities.
+  """
+  elliptic = rec.m.opt.cone == ConeType.ELLIPTIC
+  inputs = [contacts.pool, elliptic, kin.tree, inertia.unit.nodes, inertia.diagonals]
+  outputs = [contacts.sums["mass"], contacts.sums["metric"]]
+  rec.tape.launch(contact_rows, rec.d.naconmax, inputs=inputs, outputs=outputs)

@@ -5,16 +5,25 @@ friction at its default, each geom gets half of the gradient: the central differ
 both. Warp's reverse mode of `max` would give nothing to either.
 """
 
+from collections.abc import Iterator
+
+import mujoco
+import mujoco_warp as mjw
 import warp as wp
 from mujoco_warp._src.collision_core import contact_material_params
 from mujoco_warp._src.math import upper_tri_index
 from mujoco_warp._src.types import MJ_MINMU, vec5
 
+from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+
 GEOM = ("geom_solmix", "geom_solref", "geom_solimp", "geom_friction")
 PAIR = ("pair_solref", "pair_solreffriction", "pair_solimp", "pair_friction")
 
 
-@wp.struct
+@struct
 class Materials:
   """Model fields that a contact's parameters come from."""
 
@@ -66,10 +75,13 @@ def _friction(a: wp.vec3, b: wp.vec3) -> vec5:
 
 @wp.kernel(module="unique")
 def mix_materials(
-  m: Materials,
+  # Data in:
   nacon: wp.array[int],
   geom: wp.array[wp.vec2i],
   worldid: wp.array[int],
+  # In:
+  materials: Materials,
+  # Out:
   friction: wp.array[vec5],
   solref: wp.array[wp.vec2],
   solreffriction: wp.array[wp.vec2],
@@ -80,32 +92,34 @@ def mix_materials(
   if c >= nacon[0]:
     return
   g = geom[c]
-  pair = m.pairid[upper_tri_index(m.ngeom, wp.min(g[0], g[1]), wp.max(g[0], g[1]))][0]
+  world = worldid[c]
+  both = upper_tri_index(materials.ngeom, wp.min(g[0], g[1]), wp.max(g[0], g[1]))
+  pair = materials.pairid[both][0]
   condim, mu, ref, reffriction, imp, adhesion = contact_material_params(
-    m.geom_condim,
-    m.geom_priority,
-    m.geom_solmix,
-    m.geom_solref,
-    m.geom_solimp,
-    m.geom_friction,
-    m.geom_adhesion,
-    m.pair_dim,
-    m.pair_solref,
-    m.pair_solreffriction,
-    m.pair_solimp,
-    m.pair_adhesion,
-    m.pair_friction,
+    materials.geom_condim,
+    materials.geom_priority,
+    materials.geom_solmix,
+    materials.geom_solref,
+    materials.geom_solimp,
+    materials.geom_friction,
+    materials.geom_adhesion,
+    materials.pair_dim,
+    materials.pair_solref,
+    materials.pair_solreffriction,
+    materials.pair_solimp,
+    materials.pair_adhesion,
+    materials.pair_friction,
     g,
     pair,
-    worldid[c],
+    world,
   )
   if pair < 0:
-    if m.geom_priority[g[0]] == m.geom_priority[g[1]]:
-      row = worldid[c] % m.geom_friction.shape[0]
-      mu = _friction(m.geom_friction[row, g[0]], m.geom_friction[row, g[1]])
-    rowref = worldid[c] % m.geom_solref.shape[0]
-    ref0 = m.geom_solref[rowref, g[0]]
-    ref1 = m.geom_solref[rowref, g[1]]
+    if materials.geom_priority[g[0]] == materials.geom_priority[g[1]]:
+      friction0 = of_world(materials.geom_friction, world, g[0])
+      friction1 = of_world(materials.geom_friction, world, g[1])
+      mu = _friction(friction0, friction1)
+    ref0 = of_world(materials.geom_solref, world, g[0])
+    ref1 = of_world(materials.geom_solref, world, g[1])
     if ref0[0] <= 0.0 or ref1[0] <= 0.0:
       ref = -wp.vec2(_larger(-ref0[0], -ref1[0]), _larger(-ref0[1], -ref1[1]))
   friction[c] = mu
@@ -114,19 +128,31 @@ def mix_materials(
   solimp[c] = imp
 
 
-def record(step) -> dict[str, wp.array]:
+def record(rec: Recording) -> dict[str, wp.array]:
   """The parameters of the contacts, with gradients if a field that they come from is wanted."""
-  tape, m, contact = step.tape, step.m, step.d.contact
+  tape, contact = rec.tape, rec.d.contact
   arrays = {f: getattr(contact, f) for f in ("friction", "solref", "solreffriction", "solimp")}
-  if not set(GEOM + PAIR) & set(step.wrt):
+  if not set(GEOM + PAIR) & set(rec.wrt):
     return arrays
   twins = {f: tape.twin(x) for f, x in arrays.items()}
   names = ("geom_condim", "geom_priority", "geom_adhesion", "pair_dim", "pair_adhesion")
-  fixed = {f: getattr(m, f) for f in names}
   materials = tape.struct(
-    Materials, ngeom=m.ngeom, pairid=m.nxn_pairid, **fixed, **step.leaves(*GEOM, *PAIR)
+    Materials,
+    ngeom=rec.m.ngeom,
+    pairid=rec.m.nxn_pairid,
+    **rec.fixed(*names),
+    **rec.leaves(*GEOM, *PAIR),
   )
-  inputs = [materials, step.d.nacon, contact.geom, contact.worldid]
-  dim = (step.d.naconmax,)
+  inputs = [rec.d.nacon, contact.geom, contact.worldid, materials]
+  dim = (rec.d.naconmax,)
   tape.launch(mix_materials, dim, inputs=inputs, outputs=list(twins.values()), forward=False)
   return twins
+
+
+def missing(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
+  """The words of a refusal for materials whose contacts pull or move along."""
+  if m.flg_adhesion or m.flg_surfacevel:
+    yield "adhesion or surface velocity of geoms"
+
+
+PART = Part(parameters=GEOM + PAIR, missing=missing)

@@ -20,50 +20,36 @@ itself it would be that of none, and jump.
 """
 
 import dataclasses
+from collections.abc import Collection
 
 import mujoco_warp as mjw
 import numpy as np
 import warp as wp
 from mujoco_warp._src.constraint import _contact_kbimp
-from mujoco_warp._src.types import ConeType, IntegratorType, TrnType, vec5
+from mujoco_warp._src.types import ConeType, IntegratorType, TrnType
 
 from mjx_warp_ffi.mjx.data.smoothing import ContactSmoothing
 from mjx_warp_ffi.mjx.warp.adjoint.constraints.law import soft_law
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
 from mjx_warp_ffi.mjx.warp.adjoint.tape import refusals
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 
 _ITERATIONS = 30  # of Newton's method at least: the start is another solution
 
 
-def _refused(m: mjw.Model, outputs: tuple[str, ...]) -> list[str]:
+def _refused(m: mjw.Model, outputs: Collection[str]) -> list[str]:
   """Names of features and outputs that have no rule with smoothed contacts."""
   found = []
   if m.opt.integrator == IntegratorType.DISCRETE:
     found.append("the integrator discrete")
-  if np.any(m.actuator_trntype.numpy() == int(TrnType.BODY)):
+  if np.any(m.actuator_trntype.numpy() == TrnType.BODY):
     found.append("adhesion")  # on all contacts alike that the collision finds
-  if np.any(m.geom_type.numpy() == int(mjw.GeomType.HFIELD)):
+  if np.any(m.geom_type.numpy() == mjw.GeomType.HFIELD):
     found.append("height fields")  # MJWarp raises them by the margin: other contacts
-  if np.any(m.geom_type.numpy() == int(mjw.GeomType.SDF)):
+  if np.any(m.geom_type.numpy() == mjw.GeomType.SDF):
     found.append("SDFs")  # where the search stops says little of how far the surfaces are
   found += [name for name in outputs if name.startswith("contact")]  # by another numbering
   return [f"{name} with contact_smoothing" for name in found]
-
-
-@wp.struct
-class _Pool:
-  """The contact pool."""
-
-  nacon: wp.array[int]
-  world: wp.array[int]
-  dist: wp.array[float]
-  margin: wp.array[float]
-  row: wp.array2d[int]
-  solref: wp.array[wp.vec2]
-  solimp: wp.array[vec5]
-  timestep: wp.array[float]
-  flags: int
-  elliptic: bool
 
 
 @wp.kernel(enable_backward=False)
@@ -95,25 +81,36 @@ def _note_rows(njmax: int, nefc: wp.array[int], overflow: wp.array[int], full: w
 
 
 @wp.kernel(enable_backward=False)
-def _soften(pool: _Pool, width: float, stiffness: wp.array2d[float], aref: wp.array2d[float]):
+def _soften(
+  # Model:
+  timestep: wp.array[float],
+  disableflags: int,
+  elliptic: bool,
+  # In:
+  pool: ContactPool,
+  width: float,
+  # Data out:
+  efc_D: wp.array2d[float],
+  efc_aref: wp.array2d[float],
+):
   """Gives the rows of a contact its smoothed law, a thread per contact of the pool."""
   c = wp.tid()
   if c >= pool.nacon[0]:
     return
   world = pool.world[c]
-  h = of_world(pool.timestep, world)
+  h = of_world(timestep, world)
   made = pool.dist[c] - pool.margin[c]
   gap = made + width
-  law = _contact_kbimp(pool.flags, h, pool.solref[c], pool.solimp[c], made, False)
+  law = _contact_kbimp(disableflags, h, pool.solref[c], pool.solimp[c], made, False)
   pos, share, depth = soft_law(gap, width)
-  imp = share * _contact_kbimp(pool.flags, h, pool.solref[c], pool.solimp[c], depth, False)[2]
+  imp = share * _contact_kbimp(disableflags, h, pool.solref[c], pool.solimp[c], depth, False)[2]
   scale = imp * (1.0 - law[2]) / (law[2] * (1.0 - imp))
   for i in range(pool.row.shape[1]):
     r = pool.row[c, i]
-    if r >= 0 and r < stiffness.shape[1]:
-      stiffness[world, r] = stiffness[world, r] * scale
-      if i == 0 or not pool.elliptic:
-        aref[world, r] = aref[world, r] + law[0] * (law[2] * made - imp * pos)
+    if r >= 0 and r < efc_D.shape[1]:
+      efc_D[world, r] = efc_D[world, r] * scale
+      if i == 0 or not elliptic:
+        efc_aref[world, r] = efc_aref[world, r] + law[0] * (law[2] * made - imp * pos)
 
 
 class SoftContacts:
@@ -147,12 +144,10 @@ class SoftContacts:
       pair_margin=wp.zeros_like(m.pair_margin),
       callback=dataclasses.replace(m.callback, contactfilter=self._collided),
     )
-    pool, contact = _Pool(), d.contact
+    pool, contact = ContactPool(), d.contact
     pool.nacon, pool.world, pool.dist = d.nacon, contact.worldid, contact.dist
     pool.margin, pool.row = contact.includemargin, contact.efc_address
     pool.solref, pool.solimp = contact.solref, contact.solimp
-    pool.timestep, pool.flags = m.opt.timestep, int(m.opt.disableflags)
-    pool.elliptic = m.opt.cone == ConeType.ELLIPTIC
     self._pool = pool
 
   def begin(self) -> None:
@@ -177,20 +172,35 @@ class SoftContacts:
 
   def soften(self) -> None:
     """Gives the rows of contacts the smoothed law."""
-    d = self._d
-    inputs = [self._pool, self.width]
+    d, opt = self._d, self._exact.opt
+    elliptic = opt.cone == ConeType.ELLIPTIC
+    inputs = [opt.timestep, int(opt.disableflags), elliptic, self._pool, self.width]
     wp.launch(_soften, d.naconmax, inputs=inputs, outputs=[d.efc.D, d.efc.aref])
     inputs = [d.njmax, d.nefc, d.overflow]
     wp.launch(_note_rows, d.nworld, inputs=inputs, outputs=[self.full])
 
 
-def make(step, smoothing: ContactSmoothing | None) -> SoftContacts | None:
-  """The smoothed contacts of a `StageAdjoint`, None if it has none or shall not smooth them.
+def make(
+  m: mjw.Model,
+  d: mjw.Data,
+  *,
+  outputs: Collection[str],
+  smoothing: ContactSmoothing | None,
+  acts: bool,
+) -> SoftContacts | None:
+  """The smoothed contacts of a workspace, None if it has none or shall not smooth them.
+
+  Args:
+    m: the model.
+    d: the workspace.
+    outputs: names of what has a cotangent.
+    smoothing: how to smooth contacts, None if they stay as they are.
+    acts: whether contacts can act on the outputs.
 
   Raises:
     NotImplementedError: for what has no rule with them.
   """
-  if not (smoothing and step.has_rows and step.geometry):
+  if not (smoothing and acts):
     return None
-  refusals.refuse(_refused(step.m, step.outputs))
-  return SoftContacts(step.m, step.d, smoothing=smoothing)
+  refusals.refuse(_refused(m, outputs))
+  return SoftContacts(m, d, smoothing=smoothing)

@@ -1,9 +1,14 @@
 """Lengths of tendons and actuators, with their rates along every carried velocity."""
 
+import dataclasses
+
 import warp as wp
 
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import Tape
 
-@wp.struct
+
+@struct
 class Rates:
   """Lengths, their rates of change, and rates along the frozen velocities, (nworld, n)."""
 
@@ -13,12 +18,25 @@ class Rates:
   fields: wp.array3d[float]  # (nfield, nworld, n)
 
 
-@wp.struct
+@struct
 class Slopes:
   """Derivatives of forces along lengths that a discrete step integrates implicitly, (nworld, n)."""
 
   by_length: wp.array2d[float]
   by_velocity: wp.array2d[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lengths:
+  """The lengths and rates of what forces act along, None where there is none or none is needed.
+
+  Attributes:
+    tendons: those of the tendons.
+    actuators: those of the actuators.
+  """
+
+  tendons: "Rates | None"
+  actuators: "Rates | None"
 
 
 @wp.func
@@ -40,18 +58,18 @@ def not_positive(slope: float) -> float:
 
 
 @wp.func
-def further_force(metric: Slopes, world: int, i: int, h: float, v: float, a: float) -> float:
+def further_force(slopes: Slopes, world: int, i: int, h: float, v: float, a: float) -> float:
   """The change of a force during the step, in which the length changes by h (v + h a)."""
-  return h * (metric.by_length[world, i] * (v + h * a) + metric.by_velocity[world, i] * a)
+  return h * (slopes.by_length[world, i] * (v + h * a) + slopes.by_velocity[world, i] * a)
 
 
 @wp.func
-def implicit_mass(metric: Slopes, world: int, i: int, h: float) -> float:
+def implicit_mass(slopes: Slopes, world: int, i: int, h: float) -> float:
   """What the change of a force during the step adds to the inertia along a length."""
-  return -h * (h * metric.by_length[world, i] + metric.by_velocity[world, i])
+  return -h * (h * slopes.by_length[world, i] + slopes.by_velocity[world, i])
 
 
-def make_rates(tape, *, nfield: int, count: int) -> Rates:
+def make_rates(tape: Tape, *, nfield: int, count: int) -> Rates:
   """Fresh arrays for the rates of `count` things."""
   return tape.struct(
     Rates,
@@ -62,6 +80,6 @@ def make_rates(tape, *, nfield: int, count: int) -> Rates:
   )
 
 
-def make_slopes(tape, count: int) -> Slopes:
+def make_slopes(tape: Tape, count: int) -> Slopes:
   """Fresh arrays for the derivatives of the forces along `count` lengths."""
   return tape.struct(Slopes, by_length=tape.array(count), by_velocity=tape.array(count))

@@ -4,18 +4,17 @@ import warp as wp
 from mujoco_warp._src.types import TrnType
 
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import SpatialVector, struct
 
-_JOINT, _INPARENT = int(TrnType.JOINT), int(TrnType.JOINTINPARENT)
-_TENDON = int(TrnType.TENDON)
 
-
-@wp.struct
+@struct
 class Reflected:
   """The actuators and their damping and armature: model fields."""
 
   actuator_trntype: wp.array[int]
   actuator_trnid: wp.array[wp.vec2i]
-  actuator_gear: wp.array2d[wp.spatial_vector]
+  actuator_gear: wp.array2d[SpatialVector]
   actuator_armature: wp.array2d[float]
   actuator_damping: wp.array2d[float]
   actuator_dampingpoly: wp.array2d[wp.vec2]
@@ -35,9 +34,9 @@ def _of(r: Reflected, world: int, u: int):
 @wp.func
 def _acts_on(kind: int, tendon: bool) -> bool:
   """Whether a type of transmission is one to a tendon, or to a joint."""
-  yes = kind == _JOINT or kind == _INPARENT
+  yes = kind == TrnType.JOINT or kind == TrnType.JOINTINPARENT
   if tendon:
-    yes = kind == _TENDON
+    yes = kind == TrnType.TENDON
   return yes
 
 
@@ -62,8 +61,11 @@ def reflected_on(r: Reflected, world: int, i: int, which: int, tendon: bool):
   return damping, poly, armature
 
 
-def make_reflected(step) -> Reflected:
-  """The damping and armature of the actuators of a `StageAdjoint`."""
-  fixed = {f: getattr(step.m, f) for f in ("actuator_trntype", "actuator_trnid")}
-  names = [f"actuator_{f}" for f in "gear armature damping dampingpoly".split()]
-  return step.tape.struct(Reflected, **fixed, **step.leaves(*names))
+def make_reflected(rec: Recording) -> Reflected:
+  """The damping and armature of the actuators, for kernels."""
+  return rec.tape.struct(
+    Reflected,
+    **rec.fixed("actuator_trntype", "actuator_trnid"),
+    **rec.leaves("actuator_gear", "actuator_armature"),
+    **rec.leaves("actuator_damping", "actuator_dampingpoly"),
+  )

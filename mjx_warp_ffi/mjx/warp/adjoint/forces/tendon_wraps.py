@@ -7,6 +7,7 @@ once more, and one Newton step from there carries the derivative.
 
 import functools
 
+import mujoco_warp as mjw
 import numpy as np
 import warp as wp
 from mujoco_warp._src import util_misc
@@ -14,6 +15,7 @@ from mujoco_warp._src.types import WrapType, mat43
 
 from mjx_warp_ffi.mjx.warp.adjoint.forces.lengths import Rates
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.attachments import Geoms, Sites, geom_frame, site_arm
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   frozen,
@@ -23,11 +25,12 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
 )
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel, struct
 
-SPHERE = int(WrapType.SPHERE)
 
-
-@wp.struct
+@struct
 class Wraps:
   """The pieces of spatial tendons that go from a site around a geom to a site."""
 
@@ -82,7 +85,7 @@ def _plane(p0: wp.vec3, p1: wp.vec3, kind: int):
   """The axes of the plane in which a tendon wraps, in the geom's frame."""
   axis0 = wp.vec3(1.0, 0.0, 0.0)
   axis1 = wp.vec3(0.0, 1.0, 0.0)
-  if kind == SPHERE:
+  if kind == WrapType.SPHERE:
     axis0 = wp.normalize(p0)
     axis1 = wp.normalize(wp.cross(wp.normalize(wp.cross(p0, p1)), axis0))
   return axis0, axis1
@@ -109,7 +112,7 @@ def _wrap(p0: wp.vec3, p1: wp.vec3, side: wp.vec3, radius: float, kind: int, sta
     arc, a, b = util_misc.wrap_circle(end, towards, radius)
   x0 = axis0 * a[0] + axis1 * a[1]
   x1 = axis0 * b[0] + axis1 * b[1]
-  if kind != SPHERE and arc >= 0.0:
+  if kind != WrapType.SPHERE and arc >= 0.0:
     l0 = wp.length(wp.vec2(p0[0] - a[0], p0[1] - a[1]))
     l1 = wp.length(wp.vec2(p1[0] - b[0], p1[1] - b[1]))
     rise = (p1[2] - p0[2]) / (l0 + arc + l1)
@@ -164,11 +167,14 @@ def _around(
 
 @wp.kernel(enable_backward=False)
 def find_inside(
+  # Model:
   tree: Tree,
-  nodes: Nodes,
   sites: Sites,
   geoms: Geoms,
   wraps: Wraps,
+  # In:
+  nodes: Nodes,
+  # Out:
   start: wp.array2d[float],
 ):
   """The angle of the point that a tendon inside a geom touches, 100 for one outside."""
@@ -214,14 +220,24 @@ def _bent(
 
 
 @functools.cache
-def wrap_kernel(nfield: int) -> wp.Kernel:
+def wrap_kernel(nfield: int) -> Kernel:
   """Pieces around a geom, a thread per world and piece.
 
   The arc moves with the geom and so has no rate of its own: the tendon touches it tangentially.
   """
 
   @wp.kernel(module="unique")
-  def wrapped(tree: Tree, nodes: Nodes, sites: Sites, geoms: Geoms, wraps: Wraps, out: Rates):
+  def wrapped(
+    # Model:
+    tree: Tree,
+    sites: Sites,
+    geoms: Geoms,
+    wraps: Wraps,
+    # In:
+    nodes: Nodes,
+    # Out:
+    out: Rates,
+  ):
     world, it = wp.tid()
     i = wraps.first + it
     s0 = wraps.site0[it]
@@ -262,10 +278,18 @@ def wrap_kernel(nfield: int) -> wp.Kernel:
   return wrapped
 
 
-def record(step, over: Carried, *, pieces: Rates, first: int) -> None:
-  """Records the bent pieces of the tendons of a `StageAdjoint`, which stand from `first` on."""
-  tape, m = step.tape, step.m
-  adr = m.wrap_geom_adr.numpy()[pieces_order(m)]
+def record(rec: Recording, kin: Kinematics, over: Carried, *, pieces: Rates, first: int) -> None:
+  """Records the bent pieces of the tendons.
+
+  Args:
+    rec: the recording.
+    kin: the kinematics.
+    over: the velocities along which rates are wanted.
+    pieces: where the lengths and rates of all pieces go.
+    first: the place of the first bent piece there.
+  """
+  tape, m = rec.tape, rec.m
+  adr = m.wrap_geom_adr.numpy()[_pieces_order(m)]
   ids, prm, kinds = m.wrap_objid.numpy(), m.wrap_prm.numpy(), m.wrap_type.numpy()
   arrays = dict(
     site0=ids[adr - 1],
@@ -279,17 +303,21 @@ def record(step, over: Carried, *, pieces: Rates, first: int) -> None:
   start = wp.zeros(dim, dtype=float, device=tape.device)
   wraps = tape.struct(
     Wraps,
-    **{k: step.constant(x) for k, x in arrays.items()},
+    **{k: rec.constant(x) for k, x in arrays.items()},
     first=first,
     start=start,
-    geom_size=step.leaf("geom_size"),
+    geom_size=rec.leaf("geom_size"),
   )
-  inputs = [step.sweep.tree, over.nodes, step.sites, step.geoms, wraps]
+  inputs = [kin.tree, kin.sites, kin.geoms, wraps, over.nodes]
   tape.call(forward=lambda: wp.launch(find_inside, dim, inputs=inputs, outputs=[start]))
-  kernel = wrap_kernel(over.count)
-  tape.launch(kernel, dim, inputs=[*inputs, pieces], outputs=[])
+  tape.launch(wrap_kernel(over.count), dim, inputs=[*inputs, pieces], outputs=[])
 
 
-def pieces_order(m) -> np.ndarray:
+def _pieces_order(m: mjw.Model) -> np.ndarray:
   """The bent pieces in the order of their tendons."""
   return np.argsort(m.tendon_geom_adr.numpy(), kind="stable")
+
+
+PART = Part(
+  parameters=("geom_pos", "geom_quat", "geom_size", "site_pos", "site_quat"),
+)

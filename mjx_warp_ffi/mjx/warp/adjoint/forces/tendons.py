@@ -4,34 +4,45 @@ A spatial tendon is a sum of straight segments between sites, each divided by it
 one a sum of joint coordinates. Each writes its own values, and a tendon adds up its segments.
 """
 
+import dataclasses
 import functools
 
+import mujoco_warp as mjw
 import numpy as np
 import warp as wp
-from mujoco_warp._src.types import DisableBit
 
 from mjx_warp_ffi.mjx.warp.adjoint.forces import tendon_wraps
 from mjx_warp_ffi.mjx.warp.adjoint.forces.lengths import (
   Rates,
   Slopes,
   further_force,
-  graded,
   make_rates,
   not_positive,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.forces.reflected_inertia import Reflected, reflected_on
+from mjx_warp_ffi.mjx.warp.adjoint.forces.mechanics import Mechanics
+from mjx_warp_ffi.mjx.warp.adjoint.forces.passive import dampers_act, springs_act
+from mjx_warp_ffi.mjx.warp.adjoint.forces.reflected_inertia import Reflected
+from mjx_warp_ffi.mjx.warp.adjoint.forces.tendon_forces import (
+  Tendons,
+  armature_of,
+  tendon_damper,
+  tendon_spring,
+)
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.attachments import Sites, site_arm
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
-  magnitude,
   point_acceleration,
   point_velocity,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried, Fields
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried, Velocities
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel, struct
 
 
-@wp.struct
+@struct
 class Segments:
   """The straight pieces of spatial tendons."""
 
@@ -40,8 +51,8 @@ class Segments:
   scale: wp.array[float]
 
 
-@wp.struct
-class Paths:
+@struct
+class TendonPaths:
   """Which joints and segments make up each tendon."""
 
   joint_adr: wp.array[int]
@@ -56,26 +67,21 @@ class Paths:
   bent_num: wp.array[int]
 
 
-@wp.struct
-class Tendons:
-  """Springs, dampers and armatures of tendons: model fields."""
-
-  timestep: wp.array[float]
-  tendon_actuatorid: wp.array[int]  # see `reflected`
-  tendon_stiffness: wp.array2d[float]
-  tendon_stiffnesspoly: wp.array2d[wp.vec2]
-  tendon_lengthspring: wp.array2d[wp.vec2]
-  tendon_damping: wp.array2d[float]
-  tendon_dampingpoly: wp.array2d[wp.vec2]
-  tendon_armature: wp.array2d[float]
-
-
 @functools.cache
-def segment_kernel(nfield: int) -> wp.Kernel:
+def segment_kernel(nfield: int) -> Kernel:
   """Straight segments between two sites, a thread per world and segment."""
 
   @wp.kernel(module="unique")
-  def segment(tree: Tree, nodes: Nodes, sites: Sites, segments: Segments, out: Rates):
+  def segment(
+    # Model:
+    tree: Tree,
+    sites: Sites,
+    segments: Segments,
+    # In:
+    nodes: Nodes,
+    # Out:
+    out: Rates,
+  ):
     world, i = wp.tid()
     s0 = segments.site0[i]
     s1 = segments.site1[i]
@@ -112,7 +118,7 @@ def segment_kernel(nfield: int) -> wp.Kernel:
 
 @wp.func
 def _sum_joints(
-  paths: Paths, adr: wp.array[int], x: wp.array2d[float], world: int, t: int
+  paths: TendonPaths, adr: wp.array[int], x: wp.array2d[float], world: int, t: int
 ) -> float:
   """The combination of joint coordinates that a tendon is."""
   s = wp.float32(0.0)
@@ -122,7 +128,7 @@ def _sum_joints(
 
 
 @wp.func
-def _sum_segments(paths: Paths, x: wp.array2d[float], world: int, t: int) -> float:
+def _sum_segments(paths: TendonPaths, x: wp.array2d[float], world: int, t: int) -> float:
   """The sum over the segments of a tendon."""
   s = wp.float32(0.0)
   for k in range(paths.segment_adr[t], paths.segment_adr[t] + paths.segment_num[t]):
@@ -133,11 +139,21 @@ def _sum_segments(paths: Paths, x: wp.array2d[float], world: int, t: int) -> flo
 
 
 @functools.cache
-def tendon_kernel(nfield: int) -> wp.Kernel:
+def tendon_kernel(nfield: int) -> Kernel:
   """Lengths and rates of the tendons, a thread per world and tendon."""
 
   @wp.kernel(module="unique")
-  def tendon(paths: Paths, state: State, coords: wp.array3d[float], segments: Rates, out: Rates):
+  def tendon(
+    # Model:
+    paths: TendonPaths,
+    # Data in:
+    state: State,
+    # In:
+    coords: wp.array3d[float],
+    segments: Rates,
+    # Out:
+    out: Rates,
+  ):
     world, t = wp.tid()
     length = _sum_joints(paths, paths.jnt_qposadr, state.qpos, world, t)
     out.length[world, t] = length + _sum_segments(paths, segments.length, world, t)
@@ -153,63 +169,18 @@ def tendon_kernel(nfield: int) -> wp.Kernel:
   return tendon
 
 
-@wp.func
-def _spring(tendons: Tendons, rates: Rates, world: int, t: int):
-  """The force of the spring of a tendon, and its derivative by the length."""
-  rest = of_world(tendons.tendon_lengthspring, world, t)
-  poly = of_world(tendons.tendon_stiffnesspoly, world, t)
-  length = rates.length[world, t]
-  x = wp.float32(0.0)
-  slack = wp.float32(0.0)
-  if length > rest[1]:
-    x = length - rest[1]
-  elif length < rest[0]:
-    x = length - rest[0]
-  else:
-    slack = 1.0
-  k = of_world(tendons.tendon_stiffness, world, t)
-  factor, slope = graded(k, poly, x)
-  return -x * factor, (slack - 1.0) * slope
-
-
-@wp.func
-def _damper(tendons: Tendons, reflected: Reflected, rates: Rates, world: int, t: int):
-  """The force of the damper of a tendon, and its derivative by the velocity."""
-  damping = of_world(tendons.tendon_damping, world, t)
-  poly = of_world(tendons.tendon_dampingpoly, world, t)
-  if tendons.tendon_actuatorid[t] != -1:
-    extra, extrapoly, _armature = reflected_on(
-      reflected, world, t, tendons.tendon_actuatorid[t], True
-    )
-    damping = damping + extra
-    poly = poly + extrapoly
-  v = rates.velocity[world, t]
-  factor, slope = graded(damping, poly, magnitude(v))
-  return -v * factor, -slope
-
-
-@wp.func
-def armature_of(tendons: Tendons, reflected: Reflected, world: int, t: int) -> float:
-  """The inertia of a tendon along its length."""
-  armature = of_world(tendons.tendon_armature, world, t)
-  if tendons.tendon_actuatorid[t] != -1:
-    _damping, _poly, extra = reflected_on(reflected, world, t, tendons.tendon_actuatorid[t], True)
-    armature = armature + extra
-  return armature
-
-
 @functools.cache
-def tendon_metric_kernel(*, spring: bool, damper: bool) -> wp.Kernel:
+def tendon_metric_kernel(*, spring: bool, damper: bool) -> Kernel:
   """What a discrete step integrates implicitly, a thread per world and tendon."""
 
   @wp.kernel(module="unique")
   def tendon_metric(tendons: Tendons, reflected: Reflected, rates: Rates, out: Slopes):
     world, t = wp.tid()
     if wp.static(spring):
-      spring_force, k = _spring(tendons, rates, world, t)
+      spring_force, k = tendon_spring(tendons, rates, world, t)
       out.by_length[world, t] = not_positive(k)
     if wp.static(damper):
-      damper_force, b = _damper(tendons, reflected, rates, world, t)
+      damper_force, b = tendon_damper(tendons, reflected, rates, world, t)
       out.by_velocity[world, t] = not_positive(b)
 
   return tendon_metric
@@ -217,56 +188,61 @@ def tendon_metric_kernel(*, spring: bool, damper: bool) -> wp.Kernel:
 
 @functools.cache
 def tendon_power_kernel(
-  fields: Fields, *, spring: bool, damper: bool, implicit: bool, discrete: bool
-) -> wp.Kernel:
+  velocities: Velocities, *, spring: bool, damper: bool, implicit: bool, discrete: bool
+) -> Kernel:
   """Springs, dampers and armatures, a thread per world and tendon."""
 
   @wp.kernel(module="unique")
   def tendon_power(
+    # Model:
     tendons: Tendons,
     reflected: Reflected,
+    # In:
     rates: Rates,
     moving: Rates,
-    metric: Slopes,
+    slopes: Slopes,
+    # Out:
     power: wp.array2d[float],
   ):
     world, t = wp.tid()
     p = wp.float32(0.0)
     if wp.static(spring):
-      force, by_length = _spring(tendons, rates, world, t)
-      p = force * rates.fields[wp.static(fields.k), world, t]
+      force, by_length = tendon_spring(tendons, rates, world, t)
+      p = force * rates.fields[wp.static(velocities.springs), world, t]
     armature = armature_of(tendons, reflected, world, t)
     inertial = armature * rates.acceleration[world, t]
     slope = wp.float32(0.0)
     if wp.static(damper):
-      drag, by_velocity = _damper(tendons, reflected, rates, world, t)
-      p = p + drag * rates.fields[wp.static(fields.b), world, t]
+      drag, by_velocity = tendon_damper(tendons, reflected, rates, world, t)
+      p = p + drag * rates.fields[wp.static(velocities.dampers), world, t]
       slope = by_velocity
-    p = p - inertial * rates.fields[wp.static(fields.i), world, t]
+    p = p - inertial * rates.fields[wp.static(velocities.inertial), world, t]
     h = of_world(tendons.timestep, world)
     if wp.static(discrete):
       v = rates.velocity[world, t]
-      further = further_force(metric, world, t, h, v, rates.fields[wp.static(fields.a), world, t])
-      p = p + further * moving.fields[wp.static(fields.w), world, t]
-    if wp.static(fields.n >= 0):
-      a = rates.fields[wp.static(fields.a), world, t]
-      p = p + armature * a * rates.fields[wp.static(fields.n), world, t]
-    if wp.static(fields.s >= 0):
-      smooth = rates.fields[wp.static(fields.t), world, t]
-      p = p - armature * smooth * rates.fields[wp.static(fields.s), world, t]
-    if wp.static(fields.y >= 0):
-      y = rates.fields[wp.static(fields.y), world, t]
-      z = rates.fields[wp.static(fields.z), world, t]
+      further = further_force(
+        slopes, world, t, h, v, rates.fields[wp.static(velocities.acceleration), world, t]
+      )
+      p = p + further * moving.fields[wp.static(velocities.virtual), world, t]
+    if wp.static(velocities.mass_acceleration >= 0):
+      a = rates.fields[wp.static(velocities.acceleration), world, t]
+      p = p + armature * a * rates.fields[wp.static(velocities.mass_acceleration), world, t]
+    if wp.static(velocities.smooth >= 0):
+      smooth = rates.fields[wp.static(velocities.smooth_acceleration), world, t]
+      p = p - armature * smooth * rates.fields[wp.static(velocities.smooth), world, t]
+    if wp.static(velocities.implicit_left >= 0):
+      y = rates.fields[wp.static(velocities.implicit_left), world, t]
+      z = rates.fields[wp.static(velocities.implicit_right), world, t]
       p = p + armature * y * z
       if wp.static(implicit):
-        p = p + h * slope * y * (rates.fields[wp.static(fields.a), world, t] - z)
+        p = p + h * slope * y * (rates.fields[wp.static(velocities.acceleration), world, t] - z)
     power[world, t] = p
 
   return tendon_power
 
 
-def _paths(m) -> tuple[dict, dict]:
-  """The arrays of `Segments` and `Paths` of a model."""
+def _paths(m: mjw.Model) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+  """The arrays of `Segments` and `TendonPaths` of a model."""
   jnt_adr, jnt_ten = m.wrap_jnt_adr.numpy(), m.tendon_jnt_adr.numpy()
   site_adr, site_ten = m.wrap_site_pair_adr.numpy(), m.tendon_site_pair_adr.numpy()
   bent_ten = m.tendon_geom_adr.numpy()
@@ -276,7 +252,7 @@ def _paths(m) -> tuple[dict, dict]:
   joint_order = jnt_adr[np.concatenate(joints).astype(int)]
   site_order = site_adr[np.concatenate(pieces).astype(int)]
 
-  def starts(groups):
+  def starts(groups: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     num = np.array([len(g) for g in groups])
     return np.cumsum(num) - num, num
 
@@ -301,53 +277,78 @@ def _paths(m) -> tuple[dict, dict]:
   return segments, paths
 
 
-def find_rates(step, over: Carried) -> Rates:
-  """Records the lengths of the tendons of a `StageAdjoint`, with rates along the velocities."""
-  tape, m, world = step.tape, step.m, step.tape.nworld
+def find_rates(rec: Recording, kin: Kinematics, over: Carried) -> Rates:
+  """Records the lengths of the tendons, with their rates along the velocities of `over`."""
+  tape, m, world = rec.tape, rec.m, rec.tape.nworld
   segments, paths = _paths(m)
   count = len(segments["site0"])
   pieces = make_rates(tape, nfield=over.count, count=max(count + m.wrap_geom_adr.size, 1))
   if count:
-    arrays = {k: step.constant(x) for k, x in segments.items()}
-    inputs = [step.sweep.tree, over.nodes, step.sites, tape.struct(Segments, **arrays), pieces]
+    arrays = {k: rec.constant(x) for k, x in segments.items()}
+    inputs = [kin.tree, kin.sites, tape.struct(Segments, **arrays), over.nodes, pieces]
     tape.launch(segment_kernel(over.count), (world, count), inputs=inputs, outputs=[])
   if m.wrap_geom_adr.size:
-    tendon_wraps.record(step, over, pieces=pieces, first=count)
-  arrays = {k: step.constant(x) for k, x in paths.items()}
-  adrs = dict(jnt_qposadr=m.jnt_qposadr, jnt_dofadr=m.jnt_dofadr)
+    tendon_wraps.record(rec, kin, over, pieces=pieces, first=count)
+  arrays = {k: rec.constant(x) for k, x in paths.items()}
+  adrs = rec.fixed("jnt_qposadr", "jnt_dofadr")
   rates = make_rates(tape, nfield=over.count, count=m.ntendon)
-  inputs = [tape.struct(Paths, **arrays, **adrs), step.state, over.coords, pieces, rates]
+  inputs = [tape.struct(TendonPaths, **arrays, **adrs), kin.state, over.coords, pieces, rates]
   tape.launch(tendon_kernel(over.count), (world, m.ntendon), inputs=inputs, outputs=[])
   return rates
 
 
-def make_tendons(step) -> Tendons:
-  """The springs, dampers and armatures of the tendons of a `StageAdjoint`."""
-  names = [f"tendon_{x}" for x in "stiffness stiffnesspoly lengthspring damping".split()]
-  names += ["tendon_dampingpoly", "tendon_armature", "opt.timestep"]
-  actuators = step.m.tendon_actuatorid
-  return step.tape.struct(Tendons, tendon_actuatorid=actuators, **step.leaves(*names))
+@dataclasses.dataclass(frozen=True)
+class TendonRates:
+  """The lengths of the tendons, and their rates along the carried velocities.
 
-
-def record(step) -> "tuple[Rates | None, Rates | None]":
-  """Records the tendons of a `StageAdjoint`; their rates, None without tendons.
-
-  The second are those of the motion alone, without the pull at bodies: what a discrete step
-  integrates implicitly has an effect on it, and no force that is reported.
+  Attributes:
+    rates: with the pull of tendons at the bodies between which forces are measured, if any are.
+    moving: those of the motion alone. What a discrete step integrates implicitly has an effect on
+      the motion, and on no force that is reported. Without that pull both are the same.
   """
-  tape, m = step.tape, step.m
+
+  rates: Rates
+  moving: Rates
+
+
+def record(
+  rec: Recording, kin: Kinematics, mech: Mechanics, *, pulled: Carried | None, slopes: Slopes
+) -> TendonRates | None:
+  """Records the power of springs, dampers and armatures of tendons.
+
+  Args:
+    rec: the recording.
+    kin: the kinematics.
+    mech: the parameters of the tendons.
+    pulled: the fields that tendons see, if these are not those of the sweep.
+    slopes: where the slopes that a discrete step integrates implicitly go.
+
+  Returns:
+    The rates of the tendons, None without tendons.
+  """
+  tape, m = rec.tape, rec.m
   if not m.ntendon:
-    return None, None
-  rates = moving = find_rates(step, step.pulled or step.sweep.carried)
-  if step.pulled and step.discrete:
-    moving = find_rates(step, step.sweep.carried)
-  flags, dim = m.opt.disableflags, (tape.nworld, m.ntendon)
-  options = dict(spring=not flags & DisableBit.SPRING, damper=not flags & DisableBit.DAMPER)
-  metric = step.metric.tendons
-  if step.discrete:
-    kernel = tendon_metric_kernel(**options)
-    tape.launch(kernel, dim, inputs=[step.tendons, step.reflected, rates, metric], outputs=[])
-  options |= dict(implicit=step.implicitfast, discrete=step.discrete)
-  kernel = tendon_power_kernel(step.fields, **options)
-  tape.power(kernel, dim, inputs=[step.tendons, step.reflected, rates, moving, metric])
-  return rates, moving
+    return None
+  discrete = rec.scheme.discrete
+  rates = moving = find_rates(rec, kin, pulled or kin.carried)
+  if pulled and discrete:
+    moving = find_rates(rec, kin, kin.carried)
+  dim, modes = (tape.nworld, m.ntendon), dict(spring=springs_act(m), damper=dampers_act(m))
+  inputs = [mech.tendons, mech.reflected, rates]
+  if discrete:
+    tape.launch(tendon_metric_kernel(**modes), dim, inputs=[*inputs, slopes], outputs=[])
+  kernel = tendon_power_kernel(
+    kin.velocities, **modes, implicit=rec.scheme.implicitfast, discrete=discrete
+  )
+  tape.power(kernel, dim, inputs=[*inputs, moving, slopes])
+  return TendonRates(rates, moving)
+
+
+PART = Part(
+  parameters=(
+    *("tendon_stiffness", "tendon_stiffnesspoly", "tendon_lengthspring"),
+    *("tendon_damping", "tendon_dampingpoly", "tendon_armature", "opt.timestep"),
+    *("actuator_gear", "actuator_armature", "actuator_damping", "actuator_dampingpoly"),
+    *("site_pos", "site_quat"),
+  )
+)

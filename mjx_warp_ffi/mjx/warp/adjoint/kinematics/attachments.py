@@ -10,10 +10,12 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   rotate,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import world_and_item
 
 
-@wp.struct
+@struct
 class Sites:
   """Where the sites are on their bodies: model fields."""
 
@@ -22,7 +24,7 @@ class Sites:
   site_quat: wp.array2d[wp.quat]
 
 
-@wp.struct
+@struct
 class Geoms:
   """Where the geoms are on their bodies: model fields."""
 
@@ -55,23 +57,25 @@ def geom_frame(geoms: Geoms, tree: Tree, nodes: Nodes, world: int, geom: int):
   return n, arm, mul(q, of_world(geoms.geom_quat, world, geom))
 
 
-def make_sites(step) -> Sites:
-  """The sites of a `StageAdjoint`."""
-  leaves = step.leaves("site_pos", "site_quat")
-  return step.tape.struct(Sites, site_bodyid=step.m.site_bodyid, **leaves)
+def make_sites(rec: Recording) -> Sites:
+  """The sites, for kernels."""
+  leaves = rec.leaves("site_pos", "site_quat")
+  return rec.tape.struct(Sites, **rec.fixed("site_bodyid"), **leaves)
 
 
-def make_geoms(step) -> Geoms:
-  """The geoms of a `StageAdjoint`."""
-  leaves = step.leaves("geom_pos", "geom_quat")
-  return step.tape.struct(Geoms, geom_bodyid=step.m.geom_bodyid, **leaves)
+def make_geoms(rec: Recording) -> Geoms:
+  """The geoms, for kernels."""
+  leaves = rec.leaves("geom_pos", "geom_quat")
+  return rec.tape.struct(Geoms, **rec.fixed("geom_bodyid"), **leaves)
 
 
 @wp.kernel(module="unique")
 def geom_pose(
+  # Model and nodes:
   tree: Tree,
   nodes: Nodes,
   geoms: Geoms,
+  # Out:
   xpos: wp.array2d[wp.vec3],
   xmat: wp.array2d[wp.mat33],
 ):
@@ -85,11 +89,14 @@ def geom_pose(
 
 @wp.kernel(enable_backward=False)
 def geom_pose_adjoint(
+  # Model and nodes:
   tree: Tree,
   nodes: Nodes,
   geoms: Geoms,
+  # In:
   cot_xpos: wp.array2d[wp.vec3],
   cot_xmat: wp.array2d[wp.mat33],
+  # Out:
   xpos: wp.array2d[wp.vec3],
   xquat: wp.array2d[wp.quat],
 ):

@@ -1,29 +1,29 @@
-"""The contact pool, as what differentiates the forces of contacts reads it."""
+"""The contact pool, and how the bodies of a contact move there."""
 
 import warp as wp
 from mujoco_warp._src.types import vec5
 
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import point_velocity
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 
-@wp.struct
-class Contacts:
-  """The contact pool, and where the contacts are as functions of the geoms' poses."""
+@struct
+class ContactPool:
+  """The contacts of all worlds, and what kernels ask about their geoms.
+
+  Who makes one fills in what its kernels read. Where forces are differentiated, `dist`, `pos` and
+  `frame` are functions of the poses of the geoms, and the four after them of their materials.
+  """
 
   nacon: wp.array[int]
   world: wp.array[int]
   type: wp.array[int]
   geom: wp.array[wp.vec2i]
+  slot: wp.array[int]  # which of the contacts of its pair of geoms it is
   dim: wp.array[int]
-  row: wp.array2d[int]
+  row: wp.array2d[int]  # the constraint rows of a contact, -1 where it has none
   margin: wp.array[float]
-  geom_bodyid: wp.array[int]
-  body_invweight0: wp.array2d[wp.vec2]
-  impratio_invsqrt: wp.array[float]
-  width: float  # of smoothed contacts, which their margins have besides, else 0
-  looseness: float  # of their friction, else 1
-  found: wp.array[float]  # the distance as the collision found it, which decides
   dist: wp.array[float]
   pos: wp.array[wp.vec3]
   frame: wp.array[wp.mat33]
@@ -31,19 +31,19 @@ class Contacts:
   solref: wp.array[wp.vec2]
   solreffriction: wp.array[wp.vec2]
   solimp: wp.array[vec5]
-  mass: wp.array[float]  # see `law.Rows`
-  metric: wp.array[float]
+  geom_bodyid: wp.array[int]
+  geom_type: wp.array[int]
 
 
 @wp.func
-def bodies_of(contacts: Contacts, c: int):
+def bodies_of(contacts: ContactPool, c: int):
   """The two bodies of a contact."""
   g = contacts.geom[c]
   return contacts.geom_bodyid[g[0]], contacts.geom_bodyid[g[1]]
 
 
 @wp.func
-def arms_of(contacts: Contacts, tree: Tree, nodes: Nodes, c: int):
+def arms_of(contacts: ContactPool, tree: Tree, nodes: Nodes, c: int):
   """The nodes of the two bodies of a contact, and the contact from the origins of both."""
   world = contacts.world[c]
   b0, b1 = bodies_of(contacts, c)

@@ -20,11 +20,12 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import (
 )
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.path_sums import Paths
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import conj, imag, mul, unrotate, vec_at
-from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Fields
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Velocities
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel, struct
 from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import world_and_item
 
 
-@wp.struct
+@struct
 class Gradients:
   """Where the adjoint of `joint_velocities` adds; empty where none is wanted."""
 
@@ -60,12 +61,16 @@ def _crossed(a: wp.spatial_vector, b: wp.spatial_vector) -> wp.spatial_vector:
 
 @wp.kernel(enable_backward=False)
 def joint_velocities(
+  # Model:
   tree: Tree,
   paths: Paths,
   frames: Frames,
+  # Data in:
   state: State,
+  # In:
   coords: wp.array3d[float],
   nodes: Nodes,
+  # Out:
   joint: wp.array3d[wp.spatial_vector],
 ):
   """What each joint adds to the velocity, row 0, and to the fields, a thread per node."""
@@ -91,6 +96,26 @@ def _rate(
   if row > 0:
     x = coords[row - 1, world, d]
   return x
+
+
+@wp.func
+def _row_twist(
+  kind: int,
+  axis: wp.vec3,
+  q: wp.quat,
+  qvel: wp.array2d[float],
+  coords: wp.array3d[float],
+  row: int,
+  world: int,
+  d: int,
+) -> wp.spatial_vector:
+  """What a joint adds to the velocity, row 0, or to a field."""
+  t = wp.spatial_vector()
+  if row == 0:
+    t = twist(kind, axis, q, qvel, world, d)
+  else:
+    t = twist(kind, axis, q, coords[row - 1], world, d)
+  return t
 
 
 @wp.func
@@ -121,15 +146,19 @@ def _add_rates(
 
 @wp.kernel(enable_backward=False)
 def joint_velocities_adjoint(
+  # Model:
   tree: Tree,
   paths: Paths,
   frames: Frames,
+  # Data in:
   state: State,
+  # In:
   coords: wp.array3d[float],
   nodes: Nodes,
   cotangents: wp.array3d[wp.spatial_vector],
   cot_xpos: wp.array2d[wp.vec3],
   cot_xquat: wp.array2d[wp.quat],
+  # Out:
   gradients: Gradients,
   wrenches: wp.array2d[wp.spatial_vector],
 ):
@@ -151,11 +180,7 @@ def joint_velocities_adjoint(
   torque = wp.vec3(0.0)
   if kind >= 0:
     for row in range(cotangents.shape[0]):
-      t = wp.spatial_vector()
-      if row == 0:
-        t = twist(kind, axis, q, state.qvel, world, d)
-      else:
-        t = twist(kind, axis, q, coords[row - 1], world, d)
+      t = _row_twist(kind, axis, q, state.qvel, coords, row, world, d)
       c = _moved_adjoint(cotangents[row, world, n], arm - r)
       by_arm += wp.cross(wp.spatial_bottom(c), wp.spatial_top(t))
       if kind == SLIDE:
@@ -183,19 +208,23 @@ def joint_velocities_adjoint(
 
 
 @functools.cache
-def acceleration_kernel(fields: Fields, *, polar: bool) -> wp.Kernel:
+def acceleration_kernel(velocities: Velocities, *, polar: bool) -> Kernel:
   """What each joint adds to the acceleration, and to its derivative, a thread per node."""
 
   @wp.kernel(module="unique")
   def joint_accelerations(
+    # Model:
     tree: Tree,
     paths: Paths,
     frames: Frames,
+    # Data in:
     state: State,
+    # In:
     coords: wp.array3d[float],
     nodes: Nodes,
     joint: wp.array3d[wp.spatial_vector],
     whole: wp.array3d[wp.spatial_vector],
+    # Out:
     out: wp.array3d[wp.spatial_vector],
   ):
     i, j = wp.tid()
@@ -215,12 +244,18 @@ def acceleration_kernel(fields: Fields, *, polar: bool) -> wp.Kernel:
       a = a + wp.spatial_vector(wp.vec3(0.0), wp.cross(lin, wp.spatial_top(tv)))
     out[0, world, n] = a
     if wp.static(polar):
-      tu = joint[wp.static(1 + fields.a), world, n] - joint[wp.static(1 + fields.z), world, n]
-      fu = whole[wp.static(1 + fields.a), world, k] - whole[wp.static(1 + fields.z), world, k]
+      tu = (
+        joint[wp.static(1 + velocities.acceleration), world, n]
+        - joint[wp.static(1 + velocities.implicit_right), world, n]
+      )
+      fu = (
+        whole[wp.static(1 + velocities.acceleration), world, k]
+        - whole[wp.static(1 + velocities.implicit_right), world, k]
+      )
       p = _crossed(fv, tu) + _crossed(fu, tv)
       if kind == FREE:
-        along = vec_at(coords[wp.static(fields.a)], world, d)
-        along = along - vec_at(coords[wp.static(fields.z)], world, d)
+        along = vec_at(coords[wp.static(velocities.acceleration)], world, d)
+        along = along - vec_at(coords[wp.static(velocities.implicit_right)], world, d)
         turn = wp.cross(along, wp.spatial_top(tv)) + wp.cross(
           vec_at(state.qvel, world, d), wp.spatial_top(tu)
         )
@@ -231,7 +266,7 @@ def acceleration_kernel(fields: Fields, *, polar: bool) -> wp.Kernel:
 
 
 @functools.cache
-def motion_kernel(fields: Fields, *, polar: bool) -> wp.Kernel:
+def motion_kernel(velocities: Velocities, *, polar: bool) -> Kernel:
   """Velocities, fields and accelerations at the nodes' origins, a thread per node."""
 
   @wp.kernel(enable_backward=False, module="unique")
@@ -251,10 +286,13 @@ def motion_kernel(fields: Fields, *, polar: bool) -> wp.Kernel:
     a = moved(rates[0, world, n], r)
     lin = wp.spatial_bottom(a) + wp.cross(om, wp.spatial_bottom(v))
     out.acc[world, n] = wp.spatial_vector(wp.spatial_top(a), lin)
-    for f in range(wp.static(fields.count)):
+    for f in range(wp.static(velocities.count)):
       out.fields[f, world, n] = moved(whole[1 + f, world, n], r)
     if wp.static(polar):
-      u = out.fields[wp.static(fields.a), world, n] - out.fields[wp.static(fields.z), world, n]
+      u = (
+        out.fields[wp.static(velocities.acceleration), world, n]
+        - out.fields[wp.static(velocities.implicit_right), world, n]
+      )
       p = moved(rates[1, world, n], r)
       lin = wp.spatial_bottom(p) + wp.cross(wp.spatial_top(u), wp.spatial_bottom(v))
       lin = lin + wp.cross(om, wp.spatial_bottom(u))
@@ -264,16 +302,19 @@ def motion_kernel(fields: Fields, *, polar: bool) -> wp.Kernel:
 
 
 @functools.cache
-def motion_adjoint_kernel(fields: Fields, *, polar: bool) -> wp.Kernel:
+def motion_adjoint_kernel(velocities: Velocities, *, polar: bool) -> Kernel:
   """The adjoint of `motion_kernel`, a thread per node; the cotangents are those in `given`."""
 
   @wp.kernel(enable_backward=False, module="unique")
   def node_motions_adjoint(
+    # Model:
     paths: Paths,
+    # In:
     whole: wp.array3d[wp.spatial_vector],
     rates: wp.array3d[wp.spatial_vector],
     out: Nodes,
     given: Nodes,
+    # Out:
     grad_whole: wp.array3d[wp.spatial_vector],
     grad_rates: wp.array3d[wp.spatial_vector],
   ):
@@ -295,17 +336,20 @@ def motion_adjoint_kernel(fields: Fields, *, polar: bool) -> wp.Kernel:
       lin = wp.spatial_bottom(p)
       grad_rates[1, world, n] = _moved_adjoint(p, r)
       total += wp.cross(lin, wp.spatial_top(rates[1, world, n]))
-      u = out.fields[wp.static(fields.a), world, n] - out.fields[wp.static(fields.z), world, n]
+      u = (
+        out.fields[wp.static(velocities.acceleration), world, n]
+        - out.fields[wp.static(velocities.implicit_right), world, n]
+      )
       along = wp.spatial_vector(wp.cross(v, lin), wp.cross(lin, om))
       c += wp.spatial_vector(wp.cross(wp.spatial_bottom(u), lin), wp.cross(lin, wp.spatial_top(u)))
     grad_whole[0, world, n] = _moved_adjoint(c, r)
     total += wp.cross(wp.spatial_bottom(c), om)
-    for row in range(wp.static(fields.count)):
+    for row in range(wp.static(velocities.count)):
       c = given.fields[row, world, n]
       if wp.static(polar):
-        if row == wp.static(fields.a):
+        if row == wp.static(velocities.acceleration):
           c += along
-        elif row == wp.static(fields.z):
+        elif row == wp.static(velocities.implicit_right):
           c -= along
       grad_whole[1 + row, world, n] = _moved_adjoint(c, r)
       total += wp.cross(wp.spatial_bottom(c), wp.spatial_top(out.fields[row, world, n]))

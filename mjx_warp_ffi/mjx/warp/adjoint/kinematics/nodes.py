@@ -3,7 +3,7 @@
 `topology` says which nodes there are, `sweep` fills their arrays. A node's fields are spatial
 vectors at its origin in world axes: `vel` of the velocity qvel, `acc` of (qvel, qacc) without
 gravity, and `fields`, the velocity fields V(x) of the frozen generalised velocities x in `coords`
-(`Fields` numbers them).
+(`Velocities` numbers them).
 """
 
 import warp as wp
@@ -11,9 +11,10 @@ import warp as wp
 from mjx_warp_ffi.mjx.numerics.topology import BALL, FREE, HINGE, NONE, SLIDE
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import mul, rotate, unit_at, vec_at
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import SpatialVector, struct
 
 
-@wp.struct
+@struct
 class Tree:
   """The topology, shared by all worlds."""
 
@@ -29,7 +30,7 @@ class Tree:
   world_fastest: bool  # see `Tape`
 
 
-@wp.struct
+@struct
 class Frames:
   """Offsets of bodies and joints: model fields, of one row or one a world."""
 
@@ -40,7 +41,7 @@ class Frames:
   qpos0: wp.array2d[float]
 
 
-@wp.struct
+@struct
 class State:
   """Inputs of the step, and the acceleration that it solved for."""
 
@@ -51,17 +52,17 @@ class State:
   mocap_quat: wp.array2d[wp.quat]
 
 
-@wp.struct
+@struct
 class Nodes:
   """What the sweep writes, (nworld, nnode)."""
 
   xpos: wp.array2d[wp.vec3]
   xquat: wp.array2d[wp.quat]
-  vel: wp.array2d[wp.spatial_vector]
-  acc: wp.array2d[wp.spatial_vector]
-  fields: wp.array3d[wp.spatial_vector]  # (nfield, nworld, nnode)
+  vel: wp.array2d[SpatialVector]
+  acc: wp.array2d[SpatialVector]
+  fields: wp.array3d[SpatialVector]  # (nfield, nworld, nnode)
   # the derivative of `acc` by the velocity along qacc - z, of the implicit integrator
-  polar: wp.array2d[wp.spatial_vector]
+  polar: wp.array2d[SpatialVector]
 
 
 @wp.func

@@ -3,12 +3,13 @@
 import warp as wp
 
 from mjx_warp_ffi.mjx.numerics.topology import Topology
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import Tape, world_and_item
 
 _DEEP = 32  # nodes on a path, on average: more are added one after the other
 
 
-@wp.struct
+@struct
 class Paths:
   """Where the nodes stand in the tree, and the points at which spatial vectors are added."""
 

@@ -18,11 +18,12 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics import motions
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Frames, Nodes, State, Tree, placed
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.path_sums import Paths, PathSums, sum_subtree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import mul, pure
-from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried, Fields
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried, Velocities
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import Tape, alias, world_and_item
 
 
-@wp.struct
+@struct
 class Bodies:
   """Which bodies the nodes are part of."""
 
@@ -33,10 +34,12 @@ class Bodies:
 
 @wp.kernel(enable_backward=False)
 def _poses(
+  # Model:
   tree: Tree,
   bodies: Bodies,
   paths: Paths,
   frames: Frames,
+  # Data in:
   state: State,
   xpos: wp.array2d[wp.vec3],
   xquat: wp.array2d[wp.quat],
@@ -60,10 +63,13 @@ def _poses(
 
 @wp.kernel(module="unique")
 def _placement(
+  # Model:
   tree: Tree,
   paths: Paths,
   frames: Frames,
+  # Data in:
   state: State,
+  # Out:
   xpos: wp.array2d[wp.vec3],
   xquat: wp.array2d[wp.quat],
 ):
@@ -79,9 +85,12 @@ def _placement(
 
 @wp.kernel(enable_backward=False)
 def _pull_subtrees(
+  # Model:
   paths: Paths,
+  # In:
   wrenches: wp.array3d[wp.spatial_vector],
   summed: bool,
+  # Out:
   force: wp.array2d[wp.vec3],
   turn: wp.array2d[wp.quat],
 ):
@@ -112,7 +121,7 @@ class Sweep:
     d: the workspace.
     frames: the `Frames` of the model.
     state: the `State` of the workspace.
-    fields: which frozen velocities are carried.
+    velocities: which frozen velocities are carried.
     track: whether these get a gradient.
     polar: whether the derivative of the acceleration by the velocity is carried.
   """
@@ -125,32 +134,32 @@ class Sweep:
     d: mjw.Data,
     frames: Frames,
     state: State,
-    fields: Fields,
+    velocities: Velocities,
     track: bool = False,
     polar: bool = False,
   ):
     """See the class."""
     self.topology = top = topology(mjm)
-    self.fields = fields
+    self.velocities = velocities
     ints = {k: wp.array(x, dtype=int, device=tape.device) for k, x in top.arrays.items()}
     self.tree = tape.struct(Tree, world_fastest=tape.world_fastest, **ints)
-    shape = (fields.count, tape.nworld, mjm.nv)
+    shape = (velocities.count, tape.nworld, mjm.nv)
     self.coords = wp.zeros(shape, dtype=float, device=tape.device)
     if track:
       tape.track(self.coords)
-    self.slices = [self.coords[i] for i in range(fields.count)]
+    self.slices: list[wp.array] = [self.coords[i] for i in range(velocities.count)]
     self.arrays = dict(
       xpos=tape.array(top.count, dtype=wp.vec3),
       xquat=tape.array(top.count, dtype=wp.quat),
       vel=tape.array(top.count, dtype=wp.spatial_vector),
       acc=tape.array(top.count, dtype=wp.spatial_vector),
-      fields=tape.stack(fields.count, top.count, dtype=wp.spatial_vector),
+      fields=tape.stack(velocities.count, top.count, dtype=wp.spatial_vector),
       polar=tape.array(top.count if polar else 1, dtype=wp.spatial_vector),
     )
     identity = wp.quat(1.0, 0.0, 0.0, 0.0)  # of the world, which no launch writes
     self.arrays["xquat"].fill_(identity)
     self.nodes = tape.struct(Nodes, **self.arrays)
-    self.carried = Carried(self.nodes, self.coords, fields.count)
+    self.carried = Carried(self.nodes, self.coords, velocities.count)
     points, turns = alias(self.arrays["xpos"]), alias(self.arrays["xquat"])
     self._sums = PathSums(top, tape, points=points, turns=turns)
     self._record_poses(tape, d, frames=frames, state=state)
@@ -182,7 +191,7 @@ class Sweep:
     tape.call(forward=poses, backward=pull)
 
   def _record_motions(self, tape: Tape, frames: Frames, *, state: State, polar: bool) -> None:
-    count, rows, rates = self.topology.count, 1 + self.fields.count, 2 if polar else 1
+    count, rows, rates = self.topology.count, 1 + self.velocities.count, 2 if polar else 1
     joint, whole, joint_rates, whole_rates = (
       tape.stack(n, count, dtype=wp.spatial_vector) for n in (rows, rows, rates, rates)
     )
@@ -190,11 +199,11 @@ class Sweep:
     inputs = [self.tree, self._sums.paths, frames, state, self.coords, self.nodes]
     self._record_velocities(tape, joint, inputs=inputs)
     self._record_sum(tape, joint, whole)
-    kernel = motions.acceleration_kernel(self.fields, polar=polar)
+    kernel = motions.acceleration_kernel(self.velocities, polar=polar)
     tape.launch(kernel, dim, inputs=[*inputs, joint, whole], outputs=[joint_rates])
     self._record_sum(tape, joint_rates, whole_rates)
-    kernel = motions.motion_kernel(self.fields, polar=polar)
-    adjoint = motions.motion_adjoint_kernel(self.fields, polar=polar)
+    kernel = motions.motion_kernel(self.velocities, polar=polar)
+    adjoint = motions.motion_adjoint_kernel(self.velocities, polar=polar)
     read = [self._sums.paths, whole, whole_rates, self.nodes]
 
     def forward() -> None:

@@ -9,38 +9,58 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes
 
 
 @dataclasses.dataclass(frozen=True)
-class Fields:
-  """Where the frozen velocities stand in `coords` and `fields`; -1: not carried.
+class Velocities:
+  """Where the frozen generalised velocities stand in `coords`; -1: not carried.
 
-  w: the virtual velocity; field 0 is that of rows, w or their own. y, z: those of the implicit
-  term, y . M z. a: qacc as a velocity (J qacc, without the Jdot qvel that `acc` has). i, x, p, u:
-  the virtual velocities of inertia, of applied, passive and actuator forces, all w unless such
-  forces have cotangents; n: see `forces`. m: u without the dofs whose total actuator force is at
-  its limit. k, b, f: those of springs, dampers and fluid, p unless one alone has a cotangent. g:
-  that of the compensation of gravity, p, or m at the dofs whose actuators compensate. s, t: the
-  virtual velocity of the cotangent of qacc_smooth, and that acceleration.
+  The first of all is that on which constraint rows act, `virtual` or one of their own. Those of
+  forces are `virtual` unless such forces have cotangents themselves.
+
+  Attributes:
+    virtual: w, which the linear solves give.
+    implicit_left: y of the term y . M z of the second solve.
+    implicit_right: z of that term, by how much the second solve changes the acceleration.
+    acceleration: qacc as a velocity: J qacc, without the Jdot qvel that the nodes' `acc` has.
+    inertial: that of the inertial forces.
+    applied: that of the applied forces.
+    passive: that of the passive forces.
+    actuated: that of the actuator forces.
+    mass_acceleration: that of M qacc alone, see `outputs/generalised_forces.py`.
+    unlimited: `actuated` without the dofs whose total actuator force is at its limit.
+    springs: that of springs, `passive` unless they alone have a cotangent.
+    dampers: that of dampers, likewise.
+    fluid: that of the forces of a fluid, likewise.
+    gravity_compensation: that of the compensation of gravity: `passive`, or `unlimited` at the dofs
+      whose actuators compensate.
+    smooth: that of the cotangent of qacc_smooth.
+    smooth_acceleration: the acceleration without constraints, qacc_smooth.
+    count: how many are carried.
   """
 
-  w: int
-  y: int
-  z: int
-  a: int
-  i: int
-  x: int
-  p: int
-  u: int
-  n: int
-  m: int
-  k: int
-  b: int
-  f: int
-  g: int
-  s: int
-  t: int
+  virtual: int
+  implicit_left: int
+  implicit_right: int
+  acceleration: int
+  inertial: int
+  applied: int
+  passive: int
+  actuated: int
+  mass_acceleration: int
+  unlimited: int
+  springs: int
+  dampers: int
+  fluid: int
+  gravity_compensation: int
+  smooth: int
+  smooth_acceleration: int
   count: int
 
 
-def make_fields(
+_ALL = tuple(field.name for field in dataclasses.fields(Velocities) if field.name != "count")
+_OF_FORCES = ("inertial", "applied", "passive", "actuated")
+_OF_PASSIVE_FORCES = ("springs", "dampers", "fluid", "gravity_compensation")
+
+
+def make_velocities(
   *,
   second: bool,
   acceleration: bool,
@@ -50,20 +70,32 @@ def make_fields(
   smooth: bool,
   passive: tuple[str, ...],
   rows: bool,
-) -> Fields:
-  """The fields of a step with these needs beside w, of passive forces by their names here."""
-  names = ["rows"] * rows + ["w"] + ["y", "z"] * second + ["a"] * (acceleration or forces)
-  names += ["i", "x", "p", "u", "n"] * forces + ["m"] * masked
+) -> Velocities:
+  """The velocities of a step with these needs, of passive forces by their names here.
+
+  Args:
+    second: whether a second solve follows that for the acceleration.
+    acceleration: whether something reads qacc as a velocity.
+    masked: whether joints limit the sum of the forces of their actuators.
+    forces: whether generalised forces have cotangents.
+    compensated: whether actuators compensate gravity.
+    smooth: whether qacc_smooth has a cotangent.
+    passive: the passive forces that have cotangents of their own.
+    rows: whether the forces of rows have.
+  """
+  names = ["rows"] * rows + ["virtual"] + ["implicit_left", "implicit_right"] * second
+  names += ["acceleration"] * (acceleration or forces)
+  names += [*_OF_FORCES, "mass_acceleration"] * forces + ["unlimited"] * masked
   if compensated and (masked or forces):
-    passive = tuple(dict.fromkeys((*passive, "g")))
-  names += [*passive] + ["s", "t"] * smooth
-  at = {name: names.index(name) if name in names else NONE for name in "wyzaixpunmkbfgst"}
+    passive = tuple(dict.fromkeys((*passive, "gravity_compensation")))
+  names += [*passive] + ["smooth", "smooth_acceleration"] * smooth
+  at = {name: names.index(name) if name in names else NONE for name in _ALL}
   if not forces:
-    at |= dict.fromkeys("ixpu", at["w"])
-  if "m" not in names:
-    at["m"] = at["u"]
-  at |= {name: at["p"] for name in "kbfg" if name not in names}
-  return Fields(**at, count=len(names))
+    at |= dict.fromkeys(_OF_FORCES, at["virtual"])
+  if not masked:
+    at["unlimited"] = at["actuated"]
+  at |= {name: at["passive"] for name in _OF_PASSIVE_FORCES if name not in names}
+  return Velocities(**at, count=len(names))
 
 
 @dataclasses.dataclass(frozen=True)

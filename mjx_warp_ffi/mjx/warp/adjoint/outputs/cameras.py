@@ -5,22 +5,25 @@ import math
 import warp as wp
 from mujoco_warp._src.types import CamLightType, ObjType, ProjectionType
 
+from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import matrix, mul, rotate
-from mjx_warp_ffi.mjx.warp.adjoint.outputs.subtrees import record_centres
+from mjx_warp_ffi.mjx.warp.adjoint.outputs import subtrees
+from mjx_warp_ffi.mjx.warp.adjoint.outputs.evaluated import Evaluated, Output
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 CAMERAS = ("cam_xpos", "cam_xmat")
 LIGHTS = ("light_xpos", "light_xdir")
-_FIXED, _TRACK = int(CamLightType.FIXED), int(CamLightType.TRACK)
-_TRACKCOM = int(CamLightType.TRACKCOM)
-_TARGET, _TARGETCOM = int(CamLightType.TARGETBODY), int(CamLightType.TARGETBODYCOM)
-_CAMERA = int(ObjType.CAMERA)
-_PERSPECTIVE = int(ProjectionType.PERSPECTIVE)
+# The model fields that say where cameras and lights are, and how they are turned, without prefix.
+_PLACES = ("pos", "pos0", "poscom0")
+_DIRECTIONS = dict(cam=("quat", "mat0"), light=("dir", "dir0"))
 _HALF_DEGREE = wp.constant(math.pi / 360.0)
 
 
-@wp.struct
+@struct
 class Mounts:
   """What cameras, or lights, are fixed to, follow and look at."""
 
@@ -32,7 +35,7 @@ class Mounts:
   poscom0: wp.array2d[wp.vec3]
 
 
-@wp.struct
+@struct
 class Views:
   """Where the cameras are, and their axes."""
 
@@ -40,7 +43,7 @@ class Views:
   xmat: wp.array2d[wp.mat33]
 
 
-@wp.struct
+@struct
 class Lenses:
   """What the cameras make of a direction: model fields."""
 
@@ -78,7 +81,7 @@ def pixel_ray(lens: Lenses, world: int, camera: int, pixel: int):
   half = 0.5 * wp.vec2(float(across), float(lens.resolution[camera][1]))
   start = wp.vec3(0.0)
   along = wp.vec3(0.0, 0.0, -1.0)
-  if lens.projection[camera] == _PERSPECTIVE:
+  if lens.projection[camera] == ProjectionType.PERSPECTIVE:
     f = focal(lens, world, camera)
     size = lens.sensorsize[camera]
     middle = half
@@ -96,8 +99,9 @@ def pixel_ray(lens: Lenses, world: int, camera: int, pixel: int):
 def _mode(mounts: Mounts, i: int) -> int:
   """The mode; without a body to aim at, what shall aim is fixed."""
   mode = mounts.mode[i]
-  if (mode == _TARGET or mode == _TARGETCOM) and mounts.targetbodyid[i] < 0:
-    mode = _FIXED
+  aims = mode == CamLightType.TARGETBODY or mode == CamLightType.TARGETBODYCOM
+  if aims and mounts.targetbodyid[i] < 0:
+    mode = int(CamLightType.FIXED)
   return mode
 
 
@@ -110,9 +114,9 @@ def _position(
   body = mounts.bodyid[i]
   n = tree.of_body[body]
   x = nodes.xpos[world, n]
-  if mode == _TRACK:
+  if mode == CamLightType.TRACK:
     x = x + of_world(mounts.pos0, world, i)
-  elif mode == _TRACKCOM:
+  elif mode == CamLightType.TRACKCOM:
     x = com[world, body] + of_world(mounts.poscom0, world, i)
   else:
     x = x + rotate(nodes.xquat[world, n], of_world(mounts.pos, world, i))
@@ -126,7 +130,7 @@ def _aim(
   """The point that it looks at."""
   target = mounts.targetbodyid[i]
   x = nodes.xpos[world, tree.of_body[target]]
-  if mounts.mode[i] == _TARGETCOM:
+  if mounts.mode[i] == CamLightType.TARGETBODYCOM:
     x = com[world, target]
   return x
 
@@ -142,12 +146,15 @@ def _looking(back: wp.vec3) -> wp.mat33:
 
 @wp.kernel(module="unique")
 def _camera_pose(
+  # Model:
   mounts: Mounts,
   cam_quat: wp.array2d[wp.quat],
   cam_mat0: wp.array2d[wp.mat33],
+  # In:
   tree: Tree,
   nodes: Nodes,
   com: wp.array2d[wp.vec3],
+  # Data out:
   xpos: wp.array2d[wp.vec3],
   xmat: wp.array2d[wp.mat33],
 ):
@@ -156,9 +163,9 @@ def _camera_pose(
   mode = _mode(mounts, c)
   x = _position(mounts, tree, nodes, com, world, c)
   axes = of_world(cam_mat0, world, c)
-  if mode == _TARGET or mode == _TARGETCOM:
+  if mode == CamLightType.TARGETBODY or mode == CamLightType.TARGETBODYCOM:
     axes = _looking(x - _aim(mounts, tree, nodes, com, world, c))
-  elif mode == _FIXED:
+  elif mode == CamLightType.FIXED:
     q = nodes.xquat[world, tree.of_body[mounts.bodyid[c]]]
     axes = matrix(mul(q, of_world(cam_quat, world, c)))
   xpos[world, c] = x
@@ -167,12 +174,15 @@ def _camera_pose(
 
 @wp.kernel(module="unique")
 def _light_pose(
+  # Model:
   mounts: Mounts,
   light_dir: wp.array2d[wp.vec3],
   light_dir0: wp.array2d[wp.vec3],
+  # In:
   tree: Tree,
   nodes: Nodes,
   com: wp.array2d[wp.vec3],
+  # Data out:
   xpos: wp.array2d[wp.vec3],
   xdir: wp.array2d[wp.vec3],
 ):
@@ -181,48 +191,59 @@ def _light_pose(
   mode = _mode(mounts, i)
   x = _position(mounts, tree, nodes, com, world, i)
   u = of_world(light_dir0, world, i)
-  if mode == _TARGET or mode == _TARGETCOM:
+  if mode == CamLightType.TARGETBODY or mode == CamLightType.TARGETBODYCOM:
     u = _aim(mounts, tree, nodes, com, world, i) - x
-  elif mode == _FIXED:
+  elif mode == CamLightType.FIXED:
     q = nodes.xquat[world, tree.of_body[mounts.bodyid[i]]]
     u = rotate(q, of_world(light_dir, world, i))
   xpos[world, i] = x
   xdir[world, i] = wp.normalize(u)
 
 
-def record(step) -> None:
-  """Records the cameras and lights of a `StageAdjoint` that have a cotangent."""
-  cameras, lights = step.reports(CAMERAS), step.reports(LIGHTS)
+def record(rec: Recording, ev: Evaluated) -> None:
+  """Records the cameras and lights that have a cotangent."""
+  cameras, lights = rec.reports(CAMERAS), rec.reports(LIGHTS)
   if not cameras and not lights:
     return
-  com = record_centres(step)[0]
+  com = subtrees.record_centres(rec, ev.kin, ev.mech.inertia)[0]
   if cameras:
-    step.tape.output(_camera_pose, inputs=_inputs(step, "cam", com), outputs=cameras)
+    rec.tape.output(_camera_pose, inputs=_inputs(rec, ev.kin, kind="cam", com=com), outputs=cameras)
   if lights:
-    step.tape.output(_light_pose, inputs=_inputs(step, "light", com), outputs=lights)
+    rec.tape.output(_light_pose, inputs=_inputs(rec, ev.kin, kind="light", com=com), outputs=lights)
 
 
-def _inputs(step, kind: str, com: wp.array) -> list:
+def _inputs(rec: Recording, kin: Kinematics, *, kind: str, com: wp.array) -> list:
   """The inputs of the poses of cameras ("cam") or lights ("light")."""
-  fixed = {f: getattr(step.m, f"{kind}_{f}") for f in ("mode", "bodyid", "targetbodyid")}
-  leaves = {f: step.leaf(f"{kind}_{f}") for f in ("pos", "pos0", "poscom0")}
-  names = dict(cam=("quat", "mat0"), light=("dir", "dir0"))[kind]
-  turned = [step.leaf(f"{kind}_{f}") for f in names]
-  mounts = step.tape.struct(Mounts, **fixed, **leaves)
-  return [mounts, *turned, step.sweep.tree, step.sweep.nodes, com]
+  fixed = {f: getattr(rec.m, f"{kind}_{f}") for f in ("mode", "bodyid", "targetbodyid")}
+  leaves = {f: rec.leaf(f"{kind}_{f}") for f in _PLACES}
+  turned = [rec.leaf(f"{kind}_{f}") for f in _DIRECTIONS[kind]]
+  mounts = rec.tape.struct(Mounts, **fixed, **leaves)
+  return [mounts, *turned, kin.tree, kin.nodes, com]
 
 
-def record_views(step) -> Views:
+def record_views(rec: Recording, kin: Kinematics, inertia: Inertia) -> Views:
   """Records the poses of the cameras, if there are sensors of any."""
-  tape, shape, mjm = step.tape, step.m.ncam, step.mjm
-  views = [tape.array(max(1, shape), dtype=x) for x in (wp.vec3, wp.mat33)]
-  if _CAMERA in (*mjm.sensor_objtype, *mjm.sensor_reftype):
-    inputs = _inputs(step, "cam", record_centres(step)[0])
-    tape.launch(_camera_pose, (tape.nworld, shape), inputs=inputs, outputs=views)
+  tape, count, mjm = rec.tape, rec.m.ncam, rec.mjm
+  views = [tape.array(max(1, count), dtype=x) for x in (wp.vec3, wp.mat33)]
+  if int(ObjType.CAMERA) in (*mjm.sensor_objtype, *mjm.sensor_reftype):
+    com = subtrees.record_centres(rec, kin, inertia)[0]
+    inputs = _inputs(rec, kin, kind="cam", com=com)
+    tape.launch(_camera_pose, (tape.nworld, count), inputs=inputs, outputs=views)
   return tape.struct(Views, xpos=views[0], xmat=views[1])
 
 
-def make_lenses(step) -> Lenses:
-  """The lenses of the cameras of a `StageAdjoint`."""
-  fixed = {f: getattr(step.m, f"cam_{f}") for f in ("resolution", "sensorsize", "projection")}
-  return step.tape.struct(Lenses, **fixed, **step.leaves("cam_fovy", "cam_intrinsic"))
+def make_lenses(rec: Recording) -> Lenses:
+  """The lenses of the cameras."""
+  fixed = {f: getattr(rec.m, f"cam_{f}") for f in ("resolution", "sensorsize", "projection")}
+  return rec.tape.struct(Lenses, **fixed, **rec.leaves("cam_fovy", "cam_intrinsic"))
+
+
+OUTPUT = Output(
+  parameters=(
+    *(f"{kind}_{name}" for kind in _DIRECTIONS for name in (*_PLACES, *_DIRECTIONS[kind])),
+    *("cam_fovy", "cam_intrinsic"),
+    *subtrees.LEAVES,
+  ),
+  reports=(*CAMERAS, *LIGHTS),
+  record=record,
+)

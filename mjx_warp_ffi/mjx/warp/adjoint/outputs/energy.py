@@ -4,40 +4,38 @@ import functools
 
 import numpy as np
 import warp as wp
-from mujoco_warp._src.types import DisableBit, SensorType
+from mujoco_warp._src.types import JointType, SensorType
 
-from mjx_warp_ffi.mjx.numerics.topology import BALL, FREE
-from mjx_warp_ffi.mjx.warp.adjoint.forces.bodies import Inertia, inertia_of
-from mjx_warp_ffi.mjx.warp.adjoint.forces.dofs import Dofs, dof_parameters
+from mjx_warp_ffi.mjx.warp.adjoint.forces.dof_parameters import Dofs, dof_parameters
+from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.forces.lengths import Rates
+from mjx_warp_ffi.mjx.warp.adjoint.forces.passive import springs_act
 from mjx_warp_ffi.mjx.warp.adjoint.forces.reflected_inertia import Reflected
-from mjx_warp_ffi.mjx.warp.adjoint.forces.springs import Springs
-from mjx_warp_ffi.mjx.warp.adjoint.forces.tendons import Tendons, armature_of
-from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, State, Tree
-from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
-  conj,
-  mul,
-  point_velocity,
-  quat_at,
-  rotation_vector,
-  safe_length,
-  unit_at,
-  unrotate,
-  vec_at,
+from mjx_warp_ffi.mjx.warp.adjoint.forces.spring_law import (
+  Springs,
+  spring_rotation,
+  spring_translation,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.forces.tendon_forces import Tendons, armature_of
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, State, Tree
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import point_velocity, safe_length, unrotate
+from mjx_warp_ffi.mjx.warp.adjoint.outputs.evaluated import Evaluated, Output
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
-from mjx_warp_ffi.mjx.warp.adjoint.tape.sensed import with_cotangent
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel
 
-POTENTIAL, KINETIC = int(SensorType.E_POTENTIAL), int(SensorType.E_KINETIC)
-KINDS = (POTENTIAL, KINETIC)
+KINDS = (int(SensorType.E_POTENTIAL), int(SensorType.E_KINETIC))
 
 
 @wp.kernel(enable_backward=False)
 def _collect(
+  # Model:
   which: wp.array[int],
-  kind: wp.array[int],
-  adr: wp.array[int],
+  sensor_type: wp.array[int],
+  sensor_adr: wp.array[int],
+  # In:
   weights: wp.array2d[float],
+  # Out:
   out: wp.array[wp.vec2],
 ):
   """Adds the cotangents of the sensors, a thread a world."""
@@ -45,8 +43,8 @@ def _collect(
   x = out[world]
   for i in range(which.shape[0]):
     k = which[i]
-    y = weights[world, adr[k]]
-    if kind[k] == POTENTIAL:
+    y = weights[world, sensor_adr[k]]
+    if sensor_type[k] == SensorType.E_POTENTIAL:
       x = x + wp.vec2(y, 0.0)
     else:
       x = x + wp.vec2(0.0, y)
@@ -55,11 +53,15 @@ def _collect(
 
 @wp.kernel(module="unique")
 def _body_energy(
+  # In:
   tree: Tree,
   nodes: Nodes,
+  # Model:
   inertia: Inertia,
   gravity: wp.array[wp.vec3],
+  # In:
   cot: wp.array[wp.vec2],
+  # Out:
   power: wp.array2d[float],
 ):
   """Weights and motions of bodies, a thread per world and body."""
@@ -77,15 +79,18 @@ def _body_energy(
 
 
 @functools.cache
-def _dof_kernel(actuators: bool) -> wp.Kernel:
+def _dof_kernel(actuators: bool) -> Kernel:
   """The motion of armatures, a thread per world and dof."""
 
   @wp.kernel(module="unique")
   def dof_energy(
+    # Model:
     dofs: Dofs,
     reflected: Reflected,
+    # In:
     state: State,
     cot: wp.array[wp.vec2],
+    # Out:
     power: wp.array2d[float],
   ):
     world, i = wp.tid()
@@ -110,33 +115,32 @@ def _spring_energy(
   world, j = wp.tid()
   kind = springs.jnt_type[j]
   i = springs.jnt_qposadr[j]
-  row = world % springs.qpos_spring.shape[0]
   poly = of_world(springs.jnt_stiffnesspoly, world, j)
   k = of_world(springs.jnt_stiffness, world, j)
   e = wp.float32(0.0)
-  if kind == FREE:
-    x = vec_at(qpos, world, i) - vec_at(springs.qpos_spring, row, i)
-    e = _stored(k, poly, safe_length(x))
+  if kind == JointType.FREE:
+    e = _stored(k, poly, safe_length(spring_translation(springs, qpos, world, i)))
     i = i + 3
-  if kind == FREE or kind == BALL:
-    rest = quat_at(springs.qpos_spring, row, i)
-    turn = rotation_vector(mul(conj(rest), unit_at(qpos, world, i)))
-    e = e + _stored(k, poly, safe_length(turn))
+  if kind == JointType.FREE or kind == JointType.BALL:
+    e = e + _stored(k, poly, safe_length(spring_rotation(springs, qpos, world, i)))
   else:
-    e = _stored(k, poly, qpos[world, i] - springs.qpos_spring[row, i])
+    e = _stored(k, poly, qpos[world, i] - of_world(springs.qpos_spring, world, i))
   power[world, j] = cot[world][0] * e
 
 
 @functools.cache
-def _tendon_kernel(spring: bool) -> wp.Kernel:
+def _tendon_kernel(spring: bool) -> Kernel:
   """Springs and armatures of tendons, a thread per world and tendon."""
 
   @wp.kernel(module="unique")
   def tendon_energy(
+    # Model:
     tendons: Tendons,
     reflected: Reflected,
+    # In:
     rates: Rates,
     cot: wp.array[wp.vec2],
+    # Out:
     power: wp.array2d[float],
   ):
     world, t = wp.tid()
@@ -157,33 +161,45 @@ def _tendon_kernel(spring: bool) -> wp.Kernel:
   return tendon_energy
 
 
-def record(step) -> None:
-  """Records the energies of a `StageAdjoint` that have a cotangent."""
-  tape, m, cot = step.tape, step.m, step.cotangents.get("energy")
-  which = with_cotangent(step, KINDS)
+def record(rec: Recording, ev: Evaluated) -> None:
+  """Records the energies that have a cotangent."""
+  tape, m, cot = rec.tape, rec.m, rec.cotangent("energy")
+  which = rec.sensors(KINDS)
   if cot is None and not len(which):
     return
-  total = wp.zeros(tape.nworld, dtype=wp.vec2)
-  inputs = [step.constant(which), m.sensor_type, m.sensor_adr, step.weights]
+  total = _collect_before_sweep(rec, cot, which=which, weights=ev.weights)
+  kin, mech = ev.kin, ev.mech
+  inputs = [kin.tree, kin.nodes, mech.inertia, mech.gravity, total]
+  tape.power(_body_energy, (tape.nworld, m.nbody - 1), inputs=inputs)
+  kernel = _dof_kernel(bool(np.any(m.jnt_actuatorid.numpy() != -1)))
+  inputs = [mech.dofs, mech.reflected, kin.state, total]
+  tape.power(kernel, (tape.nworld, m.nv), inputs=inputs)
+  if springs_act(m) and m.njnt:
+    inputs = [mech.springs, rec.inputs["qpos"], total]
+    tape.power(_spring_energy, (tape.nworld, m.njnt), inputs=inputs)
+  if m.ntendon:
+    inputs = [mech.tendons, mech.reflected, ev.lengths.tendons, total]
+    tape.power(_tendon_kernel(springs_act(m)), (tape.nworld, m.ntendon), inputs=inputs)
+
+
+def _collect_before_sweep(
+  rec: Recording, cotangent: wp.array | None, *, which: np.ndarray, weights: wp.array
+) -> wp.array:
+  """Has the cotangents of the two energies, of `energy` and of sensors, summed before the sweep."""
+  nworld, m = rec.tape.nworld, rec.m
+  total = wp.zeros(nworld, dtype=wp.vec2)
+  inputs = [rec.constant(which), m.sensor_type, m.sensor_adr, weights]
 
   def collect() -> None:
-    if cot is None:
+    if cotangent is None:
       total.zero_()
     else:
-      wp.copy(total, cot)
+      wp.copy(total, cotangent)
     if len(which):
-      wp.launch(_collect, tape.nworld, inputs=inputs, outputs=[total])
+      wp.launch(_collect, nworld, inputs=inputs, outputs=[total])
 
-  step.before_sweep.append(collect)
-  nodes = [step.sweep.tree, step.sweep.nodes]
-  inputs_ = [*nodes, step.inertia, step.gravity, total]
-  tape.power(_body_energy, (tape.nworld, m.nbody - 1), inputs=inputs_)
-  kernel = _dof_kernel(bool(np.any(m.jnt_actuatorid.numpy() != -1)))
-  tape.power(kernel, (tape.nworld, m.nv), inputs=[step.dofs, step.reflected, step.state, total])
-  spring = not m.opt.disableflags & DisableBit.SPRING
-  if spring and m.njnt:
-    inputs_ = [step.springs, step.inputs["qpos"], total]
-    tape.power(_spring_energy, (tape.nworld, m.njnt), inputs=inputs_)
-  if m.ntendon:
-    inputs_ = [step.tendons, step.reflected, step.tendon_rates, total]
-    tape.power(_tendon_kernel(spring), (tape.nworld, m.ntendon), inputs=inputs_)
+  rec.tape.before_sweep(collect)
+  return total
+
+
+OUTPUT = Output(reports=("energy",), sensors=KINDS, record=record)

@@ -10,33 +10,45 @@ a is that of the same power.
 
 The force of the constraints J^T f is another output: the power of the rows on its cotangent is
 added. The same holds for `rne`, where a is given too and the bias force has the inertial part: the
-cotangent of that force is one of those in `forces`.
+cotangent of that force is one of those in `generalised_forces.py`.
 """
 
 import warp as wp
 
 from mjx_warp_ffi.mjx.warp.adjoint.actuation import force_limits
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
+from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
 from mjx_warp_ffi.mjx.warp.adjoint.tape.vectors import add, negate
 
 NAME = "qfrc_inverse"
+PART = Part()  # it has neither parameters of its own nor an output that a step reports
 
 
-def record(step) -> None:
-  """Has the virtual velocities of a `StageAdjoint` made from the cotangent before its sweep."""
-  fields, slices, d = step.fields, step.sweep.slices, step.d
-  cotangent, constraint = (step.cotangents.get(name) for name in (NAME, "qfrc_constraint"))
+def record_given(rec: Recording, kin: Kinematics) -> None:
+  """Has the virtual velocity made from the cotangent, before all others that take it."""
+  velocities, slices, d = kin.velocities, kin.slices, rec.d
+  cotangent = rec.cotangent(NAME)
 
   def write() -> None:
     if cotangent is not None:
-      wp.launch(negate, cotangent.shape, inputs=[cotangent], outputs=[slices[fields.w]])
-    wp.copy(slices[fields.a], d.qacc)
+      wp.launch(negate, cotangent.shape, inputs=[cotangent], outputs=[slices[velocities.virtual]])
+    wp.copy(slices[velocities.acceleration], d.qacc)
+
+  rec.tape.before_sweep(write)
+
+
+def record_opposite(rec: Recording, kin: Kinematics) -> None:
+  """Leaves out the applied and the actuator forces, after all virtual velocities are there."""
+  velocities, slices = kin.velocities, kin.slices
+  constraint = rec.cotangent("qfrc_constraint")
 
   def leave_out() -> None:
-    for name in (fields.x, fields.u):
-      slices[name].zero_()
-    if constraint is not None:  # now only rows see w
-      wp.launch(add, constraint.shape, inputs=[slices[fields.w], constraint, slices[fields.w]])
+    for number in (velocities.applied, velocities.actuated):
+      slices[number].zero_()
+    if constraint is not None:  # now only rows see the virtual velocity
+      virtual = slices[velocities.virtual]
+      wp.launch(add, constraint.shape, inputs=[virtual, constraint, virtual])
 
-  step.before_sweep.insert(0, write)
-  step.before_sweep.append(leave_out)
-  force_limits.mask(step)  # without actuators, nothing of those that compensate for gravity either
+  rec.tape.before_sweep(leave_out)
+  force_limits.mask(rec, kin)  # without actuators, nothing of those that compensate for gravity

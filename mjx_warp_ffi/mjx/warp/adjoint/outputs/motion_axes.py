@@ -1,19 +1,21 @@
 """Cotangents of the motion axes of the dofs, their rates, and inertias, about the tree's centre."""
 
 import warp as wp
-from mujoco_warp._src.types import vec10
+from mujoco_warp._src.types import JointType, vec10
 
-from mjx_warp_ffi.mjx.numerics.topology import BALL, FREE, SLIDE
-from mjx_warp_ffi.mjx.warp.adjoint.forces.bodies import Inertia, inertia_of
+from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Frames, Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import matrix, point_velocity, rotate, vec_at
-from mjx_warp_ffi.mjx.warp.adjoint.outputs.subtrees import record_centres
+from mjx_warp_ffi.mjx.warp.adjoint.outputs import subtrees
+from mjx_warp_ffi.mjx.warp.adjoint.outputs.evaluated import Evaluated, Output
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 NAMES = ("cdof", "cdof_dot", "cinert")
 
 
-@wp.struct
+@struct
 class Axes:
   """The dofs, and the nodes of their joints."""
 
@@ -43,16 +45,16 @@ def _axis(
   r = com[world, axes.root[d]] - nodes.xpos[world, n]
   ang = wp.vec3(0.0)
   lin = wp.vec3(0.0)
-  if kind == FREE and k < 3:
+  if kind == JointType.FREE and k < 3:
     lin = unit
-  elif kind == FREE:
+  elif kind == JointType.FREE:
     ang = rotate(q, unit)
     lin = wp.cross(ang, r)
-  elif kind == SLIDE:
+  elif kind == JointType.SLIDE:
     lin = rotate(q, of_world(frames.jnt_axis, world, j))
   else:
     local = of_world(frames.jnt_axis, world, j)
-    if kind == BALL:
+    if kind == JointType.BALL:
       local = unit
     ang = rotate(q, local)
     arm = rotate(q, of_world(frames.jnt_pos, world, j))
@@ -62,10 +64,12 @@ def _axis(
 
 @wp.kernel(module="unique")
 def _motion_axis(
+  # In:
   axes: Axes,
   frames: Frames,
   nodes: Nodes,
   com: wp.array2d[wp.vec3],
+  # Data out:
   cdof: wp.array2d[wp.spatial_vector],
 ):
   """The axes of the dofs, a thread per world and dof."""
@@ -75,12 +79,16 @@ def _motion_axis(
 
 @wp.kernel(module="unique")
 def _axis_rate(
+  # In:
   axes: Axes,
   frames: Frames,
   tree: Tree,
   nodes: Nodes,
+  # Data in:
   qvel: wp.array2d[float],
+  # In:
   com: wp.array2d[wp.vec3],
+  # Data out:
   cdof_dot: wp.array2d[wp.spatial_vector],
 ):
   """The rate at which an axis turns with all before its joint, a thread per world and dof."""
@@ -92,7 +100,7 @@ def _axis_rate(
   v = point_velocity(f, com[world, axes.root[d]] - nodes.xpos[world, k])
   first = axes.jnt_dofadr[j]
   turns = wp.bool(True)
-  if axes.jnt_type[j] == FREE:
+  if axes.jnt_type[j] == JointType.FREE:
     v = v + vec_at(qvel, world, first)  # the translation comes before the rotation
     turns = d >= first + 3
   rate = wp.spatial_vector()
@@ -107,11 +115,15 @@ def _axis_rate(
 
 @wp.kernel(module="unique")
 def _central_inertia(
+  # In:
   axes: Axes,
   tree: Tree,
   nodes: Nodes,
+  # Model:
   inertia: Inertia,
+  # In:
   com: wp.array2d[wp.vec3],
+  # Data out:
   cinert: wp.array2d[vec10],
 ):
   """The inertia of a body about the tree's centre of mass, a thread per world and body."""
@@ -135,24 +147,27 @@ def _central_inertia(
   )
 
 
-def record(step) -> None:
-  """Records the axes and inertias of a `StageAdjoint` that have a cotangent."""
-  cdof, cdof_dot, cinert = (step.reports((name,)) for name in NAMES)
+def record(rec: Recording, ev: Evaluated) -> None:
+  """Records the axes and inertias that have a cotangent."""
+  cdof, cdof_dot, cinert = (rec.reports((name,)) for name in NAMES)
   if not (cdof or cdof_dot or cinert):
     return
-  tape, m, sweep = step.tape, step.m, step.sweep
-  jnt = sweep.topology.arrays["jnt"]
-  root = step.mjm.body_rootid[step.mjm.dof_bodyid]
-  fixed = {f: getattr(m, f) for f in ("dof_jntid", "jnt_type", "jnt_dofadr", "body_rootid")}
+  tape, kin, inertia = rec.tape, ev.kin, ev.mech.inertia
   axes = tape.struct(
-    Axes, node=step.constant((jnt >= 0).nonzero()[0]), root=step.constant(root), **fixed
+    Axes,
+    node=rec.constant((kin.topology.arrays["jnt"] >= 0).nonzero()[0]),
+    root=rec.constant(rec.mjm.body_rootid[rec.mjm.dof_bodyid]),
+    **rec.fixed("dof_jntid", "jnt_type", "jnt_dofadr", "body_rootid"),
   )
-  com, _ = record_centres(step)
+  com, _ = subtrees.record_centres(rec, kin, inertia)
   if cdof:
-    tape.output(_motion_axis, inputs=[axes, step.frames, sweep.nodes, com], outputs=cdof)
+    tape.output(_motion_axis, inputs=[axes, kin.frames, kin.nodes, com], outputs=cdof)
   if cdof_dot:
-    inputs = [axes, step.frames, sweep.tree, sweep.nodes, step.inputs["qvel"], com]
+    inputs = [axes, kin.frames, kin.tree, kin.nodes, rec.inputs["qvel"], com]
     tape.output(_axis_rate, inputs=inputs, outputs=cdof_dot)
   if cinert:
-    inputs = [axes, sweep.tree, sweep.nodes, step.inertia, com]
+    inputs = [axes, kin.tree, kin.nodes, inertia, com]
     tape.output(_central_inertia, inputs=inputs, outputs=cinert)
+
+
+OUTPUT = Output(parameters=subtrees.LEAVES, reports=NAMES, record=record)

@@ -5,9 +5,9 @@ for a group of them; only its adjoint runs, seeded by the cotangents.
 """
 
 import warp as wp
+from mujoco_warp._src.types import JointType
 
-from mjx_warp_ffi.mjx.numerics.topology import BALL, FREE, SLIDE
-from mjx_warp_ffi.mjx.warp.adjoint.forces.bodies import Inertia, inertia_of
+from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.attachments import (
   Sites,
   geom_pose,
@@ -21,12 +21,12 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   rotate,
   unit_at,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.outputs.subtrees import (
-  SUBTREES,
-  record_centres,
-  subtree_velocity,
-)
+from mjx_warp_ffi.mjx.warp.adjoint.outputs import subtrees
+from mjx_warp_ffi.mjx.warp.adjoint.outputs.evaluated import Evaluated, Output
+from mjx_warp_ffi.mjx.warp.adjoint.outputs.subtrees import SUBTREES
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 BODIES = ("xpos", "xquat", "xmat", "xipos", "ximat")
 JOINTS = ("xanchor", "xaxis")
@@ -36,8 +36,8 @@ TENDONS = ("ten_length", "ten_velocity")
 ACTUATORS = ("actuator_length", "actuator_velocity")
 
 
-@wp.struct
-class Joints:
+@struct
+class JointNodes:
   """The joints and their nodes."""
 
   node: wp.array[int]
@@ -47,9 +47,12 @@ class Joints:
 
 @wp.kernel(module="unique")
 def body_pose(
+  # In:
   tree: Tree,
   nodes: Nodes,
+  # Model:
   inertia: Inertia,
+  # Data out:
   xpos: wp.array2d[wp.vec3],
   xquat: wp.array2d[wp.quat],
   xmat: wp.array2d[wp.mat33],
@@ -71,10 +74,12 @@ def body_pose(
 
 @wp.kernel(module="unique")
 def joint_pose(
-  joints: Joints,
+  # In:
+  joints: JointNodes,
   nodes: Nodes,
   frames: Frames,
   state: State,
+  # Data out:
   xanchor: wp.array2d[wp.vec3],
   xaxis: wp.array2d[wp.vec3],
 ):
@@ -86,12 +91,12 @@ def joint_pose(
   kind = joints.jnt_type[j]
   i = joints.jnt_qposadr[j]
   axis = of_world(frames.jnt_axis, world, j)
-  if kind != FREE:
+  if kind != JointType.FREE:
     x = x + rotate(q, of_world(frames.jnt_pos, world, j))
-    if kind == BALL:
+    if kind == JointType.BALL:
       q = mul(q, conj(unit_at(state.qpos, world, i)))
     axis = rotate(q, axis)
-    if kind == SLIDE:
+    if kind == JointType.SLIDE:
       x = x - axis * (state.qpos[world, i] - of_world(frames.qpos0, world, i))
   xanchor[world, j] = x
   xaxis[world, j] = axis
@@ -99,9 +104,11 @@ def joint_pose(
 
 @wp.kernel(module="unique")
 def site_pose(
+  # In:
   tree: Tree,
   nodes: Nodes,
   sites: Sites,
+  # Data out:
   xpos: wp.array2d[wp.vec3],
   xmat: wp.array2d[wp.mat33],
 ):
@@ -119,46 +126,57 @@ def add_seed(cotangent: wp.array2d[float], gradient: wp.array2d[float]):
   gradient[world, i] = gradient[world, i] + cotangent[world, i]
 
 
-def seed(step, name: str, *, array: wp.array) -> None:
+def _seed(rec: Recording, name: str, *, array: wp.array) -> None:
   """Adds the cotangent of a report to the gradient of the array that holds it."""
-  cotangent = step.cotangents.get(name)
+  cotangent = rec.cotangent(name)
   if cotangent is not None:
     dim = array.shape
 
-    def backward():
+    def backward() -> None:
       wp.launch(add_seed, dim, inputs=[cotangent], outputs=[array.grad])
 
-    step.tape.call(backward=backward)
+    rec.tape.call(backward=backward)
 
 
-def record(step) -> None:
-  """Records the reports of a `StageAdjoint` that have a cotangent."""
-  tape, m, sweep = step.tape, step.m, step.sweep
-  nodes = [sweep.tree, sweep.nodes]
-  if step.reports(BODIES):
-    tape.output(body_pose, inputs=[*nodes, step.inertia], outputs=step.reports(BODIES))
-  if step.reports(JOINTS):
-    kinds = {f: getattr(m, f) for f in ("jnt_type", "jnt_qposadr")}
-    jnt = sweep.topology.arrays["jnt"]
-    order = step.constant((jnt >= 0).nonzero()[0])
-    joints = tape.struct(Joints, node=order, **kinds)
-    inputs = [joints, sweep.nodes, step.frames, step.state]
-    tape.output(joint_pose, inputs=inputs, outputs=step.reports(JOINTS))
-  if step.reports(GEOMS):
-    dim = tape.dim(m.ngeom)
-    tape.output(geom_pose, inputs=[*nodes, step.geoms], outputs=step.reports(GEOMS), dim=dim)
-  if step.reports(SITES):
-    tape.output(site_pose, inputs=[*nodes, step.sites], outputs=step.reports(SITES))
-  if step.reports(SUBTREES):
-    com, inputs = record_centres(step)
-    rest = step.reports(SUBTREES[1:])
-    if rest:
-      tape.output(subtree_velocity, inputs=[*inputs, com], outputs=rest)
-    if "subtree_com" in step.cotangents:
-      # the first to run backwards: the velocities add to it
-      cotangent = step.cotangents["subtree_com"]
-      tape.call(backward=lambda: wp.copy(com.grad, cotangent))
-  for names, rates in ((TENDONS, step.tendon_rates), (ACTUATORS, step.actuator_rates)):
+def record(rec: Recording, ev: Evaluated) -> None:
+  """Records the reports that have a cotangent."""
+  tape, kin, inertia = rec.tape, ev.kin, ev.mech.inertia
+  nodes = [kin.tree, kin.nodes]
+  if rec.reports(BODIES):
+    tape.output(body_pose, inputs=[*nodes, inertia], outputs=rec.reports(BODIES))
+  if rec.reports(JOINTS):
+    order = rec.constant((kin.topology.arrays["jnt"] >= 0).nonzero()[0])
+    joints = tape.struct(JointNodes, node=order, **rec.fixed("jnt_type", "jnt_qposadr"))
+    inputs = [joints, kin.nodes, kin.frames, kin.state]
+    tape.output(joint_pose, inputs=inputs, outputs=rec.reports(JOINTS))
+  if rec.reports(GEOMS):
+    dim = tape.dim(rec.m.ngeom)
+    tape.output(geom_pose, inputs=[*nodes, kin.geoms], outputs=rec.reports(GEOMS), dim=dim)
+  if rec.reports(SITES):
+    tape.output(site_pose, inputs=[*nodes, kin.sites], outputs=rec.reports(SITES))
+  _record_subtrees(rec, ev)
+  for names, rates in ((TENDONS, ev.lengths.tendons), (ACTUATORS, ev.lengths.actuators)):
     if rates is not None:
       for name, field in zip(names, ("length", "velocity"), strict=True):
-        seed(step, name, array=tape.field(rates, field))
+        _seed(rec, name, array=tape.field(rates, field))
+
+
+def _record_subtrees(rec: Recording, ev: Evaluated) -> None:
+  """Records what has a cotangent of the centres of mass, velocities and momenta of subtrees."""
+  if not rec.reports(SUBTREES):
+    return
+  com, inputs = subtrees.record_centres(rec, ev.kin, ev.mech.inertia)
+  rest = rec.reports(SUBTREES[1:])
+  if rest:
+    rec.tape.output(subtrees.subtree_velocity, inputs=[*inputs, com], outputs=rest)
+  cotangent = rec.cotangent("subtree_com")
+  if cotangent is not None:
+    # the first to run backwards: the velocities add to it
+    rec.tape.call(backward=lambda: wp.copy(com.grad, cotangent))
+
+
+OUTPUT = Output(
+  parameters=subtrees.LEAVES,
+  reports=(*BODIES, *JOINTS, *GEOMS, *SITES, *SUBTREES, *TENDONS, *ACTUATORS),
+  record=record,
+)

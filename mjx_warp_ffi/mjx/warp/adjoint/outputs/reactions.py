@@ -4,17 +4,21 @@ The force that a subtree transmits is the sum of its inertial forces, less the e
 `xfrc_applied`, of contacts, connects, welds and spatial tendons. Its cotangent is a rigid velocity
 of that subtree, and zero elsewhere; so the products of forces and cotangents add up to a virtual
 power, on a field that is rigid in each body alone. As all outputs that depend on the acceleration,
-they take part in the solves too: see `StageAdjoint`.
+they take part in the solves too: see `stage.py`.
 """
 
 import functools
+from collections.abc import Collection
 
+import mujoco
 import mujoco_warp as mjw
 import warp as wp
 from mujoco_warp._src.types import SensorType
 
-from mjx_warp_ffi.mjx.warp.adjoint.forces.bodies import Inertia, inertia_of
+from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia, inertia_of
+from mjx_warp_ffi.mjx.warp.adjoint.forces.mechanics import Mechanics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.attachments import Sites, site_frame
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   point_acceleration,
@@ -22,17 +26,18 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   rotate,
   unrotate,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried, Fields
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried, Velocities
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import subtrees
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
-from mjx_warp_ffi.mjx.warp.adjoint.tape.sensed import with_cotangent
+from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording, of_kinds
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel, struct
 
-FORCE, TORQUE = int(SensorType.FORCE), int(SensorType.TORQUE)
-KINDS = (FORCE, TORQUE)
+KINDS = (int(SensorType.FORCE), int(SensorType.TORQUE))
 REPORTS = ("cacc", "cfrc_int", "cfrc_ext")
 
 
-@wp.struct
+@struct
 class Cuts:
   """Where the sensors cut the tree, and the subtrees."""
 
@@ -51,11 +56,12 @@ def _about(c: wp.spatial_vector, x: wp.vec3) -> wp.spatial_vector:
 
 
 @functools.cache
-def _cut_kernel(sensed: bool, internal: bool, external: bool) -> wp.Kernel:
+def _cut_kernel(sensed: bool, internal: bool, external: bool) -> Kernel:
   """The virtual velocities of bodies, a thread per world and body."""
 
   @wp.kernel(module="unique")
   def cut_velocity(
+    # In:
     cuts: Cuts,
     sites: Sites,
     tree: Tree,
@@ -64,6 +70,7 @@ def _cut_kernel(sensed: bool, internal: bool, external: bool) -> wp.Kernel:
     cot: wp.array2d[float],
     cot_int: wp.array2d[wp.spatial_vector],
     cot_ext: wp.array2d[wp.spatial_vector],
+    # Out:
     of_inertia: wp.array2d[wp.spatial_vector],
     of_forces: wp.array2d[wp.spatial_vector],
   ):
@@ -81,7 +88,7 @@ def _cut_kernel(sensed: bool, internal: bool, external: bool) -> wp.Kernel:
           arm = x - nodes.xpos[world, n] - r
           a = cuts.adr[k]
           g = rotate(q, wp.vec3(cot[world, a], cot[world, a + 1], cot[world, a + 2]))
-          if cuts.type[k] == FORCE:
+          if cuts.type[k] == SensorType.FORCE:
             u += wp.spatial_vector(wp.vec3(0.0), g)
           else:
             u += wp.spatial_vector(g, wp.cross(g, arm))
@@ -101,13 +108,18 @@ def _cut_kernel(sensed: bool, internal: bool, external: bool) -> wp.Kernel:
 
 @wp.kernel(module="unique")
 def _cut_power(
+  # In:
   tree: Tree,
   nodes: Nodes,
+  # Model:
   inertia: Inertia,
   gravity: wp.array[wp.vec3],
-  xfrc: wp.array2d[wp.spatial_vector],
+  # Data in:
+  xfrc_applied: wp.array2d[wp.spatial_vector],
+  # In:
   of_inertia: wp.array2d[wp.spatial_vector],
   of_forces: wp.array2d[wp.spatial_vector],
+  # Out:
   power: wp.array2d[float],
 ):
   """Inertial and applied forces, a thread per world and body."""
@@ -124,18 +136,22 @@ def _cut_power(
   u = of_inertia[world, b]
   v = of_forces[world, b]
   p = wp.dot(force, point_velocity(u, c)) + wp.dot(torque, unrotate(qi, wp.spatial_top(u)))
-  p = p + wp.dot(wp.spatial_top(xfrc[world, b]), point_velocity(v, c))
-  power[world, it] = p + wp.dot(wp.spatial_bottom(xfrc[world, b]), wp.spatial_top(v))
+  p = p + wp.dot(wp.spatial_top(xfrc_applied[world, b]), point_velocity(v, c))
+  power[world, it] = p + wp.dot(wp.spatial_bottom(xfrc_applied[world, b]), wp.spatial_top(v))
 
 
 @wp.kernel(module="unique")
 def _cacc_power(
+  # In:
   cuts: Cuts,
   tree: Tree,
   nodes: Nodes,
   com: wp.array2d[wp.vec3],
+  # Model:
   gravity: wp.array[wp.vec3],
+  # In:
   cot: wp.array2d[wp.spatial_vector],
+  # Out:
   power: wp.array2d[float],
 ):
   """Accelerations of the bodies' frames as they pass the centre of mass of the tree."""
@@ -155,7 +171,7 @@ def _cacc_power(
 
 
 @functools.cache
-def _pull_kernel(fields: Fields) -> wp.Kernel:
+def _pull_kernel(velocities: Velocities) -> Kernel:
   """The fields of the bodies, a thread per world and body: the virtual ones with the cuts'."""
 
   @wp.kernel(module="unique")
@@ -167,53 +183,62 @@ def _pull_kernel(fields: Fields) -> wp.Kernel:
   ):
     world, b = wp.tid()
     n = tree.of_body[b]
-    for f in range(wp.static(fields.count)):
+    for f in range(wp.static(velocities.count)):
       x = nodes.fields[f, world, n]
-      virtual = f == 0 or f == wp.static(fields.i) or f == wp.static(fields.k)
-      virtual = virtual or f == wp.static(fields.b) or f == wp.static(fields.u)
-      if virtual or f == wp.static(fields.m):
+      virtual = f == 0 or f == wp.static(velocities.inertial) or f == wp.static(velocities.springs)
+      virtual = virtual or f == wp.static(velocities.dampers) or f == wp.static(velocities.actuated)
+      if virtual or f == wp.static(velocities.unlimited):
         x = x + of_forces[world, b]
       out[f, world, n] = x
 
   return pull
 
 
-def wanted(step) -> bool:
-  """Whether a `StageAdjoint` has such outputs."""
-  return bool(len(with_cotangent(step, KINDS))) or not set(REPORTS).isdisjoint(step.cotangents)
+def wanted(mjm: mujoco.MjModel, outputs: Collection[str]) -> bool:
+  """Whether some of these outputs are forces between bodies, or `cacc`."""
+  sensed = "sensordata" in outputs and len(of_kinds(mjm, KINDS)) > 0
+  return sensed or not set(REPORTS).isdisjoint(outputs)
 
 
-def record(step) -> wp.array | None:
+def record(
+  rec: Recording, kin: Kinematics, mech: Mechanics, *, weights: wp.array
+) -> wp.array | None:
   """Records the outputs but for the forces of rows; gives the velocity on which those act.
 
   Args:
-    step: a `StageAdjoint` that has such outputs.
+    rec: the recording, of which such outputs are wanted.
+    kin: where everything is and how it moves.
+    mech: inertias and gravity.
+    weights: the cotangents of sensordata.
 
   Returns:
-    The virtual velocity of every body at its origin, (nworld, nbody).
+    The virtual velocity of every body at its origin, (nworld, nbody); None if forces have no
+    cotangent.
   """
-  tape, m, sweep, cot = step.tape, step.m, step.sweep, step.cotangents
-  which = with_cotangent(step, KINDS)
+  tape, m, cot = rec.tape, rec.m, rec.cotangents
+  which = rec.sensors(KINDS)
   fixed = {f: getattr(m, f"sensor_{f}") for f in ("type", "objid", "adr")}
-  fixed |= {f: getattr(m, f) for f in ("body_rootid", "body_subtreenum")}
-  cuts = tape.struct(Cuts, which=step.constant(which), **fixed)
-  reports = not set(REPORTS).isdisjoint(cot)
-  com = subtrees.record_centres(step)[0] if reports else tape.array(1, dtype=wp.vec3)
-  nodes = [sweep.tree, sweep.nodes]
+  fixed |= rec.fixed("body_rootid", "body_subtreenum")
+  cuts = tape.struct(Cuts, which=rec.constant(which), **fixed)
+  if set(REPORTS).isdisjoint(cot):
+    com = tape.array(1, dtype=wp.vec3)
+  else:
+    com = subtrees.record_centres(rec, kin, mech.inertia)[0]
+  nodes = [kin.tree, kin.nodes]
   dim = (tape.nworld, m.nbody - 1)
   if "cacc" in cot:
-    inputs = [cuts, *nodes, com, step.gravity, cot["cacc"]]
+    inputs = [cuts, *nodes, com, mech.gravity, cot["cacc"]]
     tape.power(_cacc_power, dim, inputs=inputs)
   internal, external = ("cfrc_int" in cot), ("cfrc_ext" in cot)
   if not (len(which) or internal or external):
     return None
   none = wp.zeros((1, 1), dtype=wp.spatial_vector)
   of_inertia, of_forces = (tape.array(m.nbody, dtype=wp.spatial_vector) for _ in range(2))
-  inputs = [cuts, step.sites, *nodes, com, step.weights]
+  inputs = [cuts, kin.sites, *nodes, com, weights]
   inputs += [cot.get("cfrc_int", none), cot.get("cfrc_ext", none)]
   kernel = _cut_kernel(bool(len(which)), internal, external)
   tape.launch(kernel, dim, inputs=inputs, outputs=[of_inertia, of_forces])
-  inputs = [*nodes, step.inertia, step.gravity, step.inputs["xfrc_applied"], of_inertia, of_forces]
+  inputs = [*nodes, mech.inertia, mech.gravity, rec.inputs["xfrc_applied"], of_inertia, of_forces]
   tape.power(_cut_power, dim, inputs=inputs)
   return of_forces
 
@@ -223,16 +248,19 @@ def has_pull(m: mjw.Model) -> bool:
   return m.wrap_site_pair_adr.size + m.wrap_geom_adr.size > 0
 
 
-def record_pull(step, of_forces: wp.array) -> Carried:
+def record_pull(rec: Recording, kin: Kinematics, of_forces: wp.array) -> Carried:
   """Records the fields that spatial tendons see: `of_forces` is added to the virtual velocities.
 
   So every force of a tendon, of springs, actuators or rows, has the power of its pull at the bodies
   together with that on the motion. Fixed tendons act on joints, and see the same as without.
   """
-  tape, sweep = step.tape, step.sweep
-  out = tape.stack(sweep.fields.count, sweep.topology.count, dtype=wp.spatial_vector)
-  inputs = [sweep.tree, sweep.nodes, of_forces]
-  dim = (tape.nworld, step.m.nbody)
-  tape.launch(_pull_kernel(sweep.fields), dim, inputs=inputs, outputs=[out])
-  nodes = tape.struct(Nodes, **(sweep.arrays | {"fields": out}))
-  return Carried(nodes, sweep.coords, sweep.fields.count)
+  tape, velocities = rec.tape, kin.velocities
+  out = tape.stack(velocities.count, kin.topology.count, dtype=wp.spatial_vector)
+  inputs = [kin.tree, kin.nodes, of_forces]
+  dim = (tape.nworld, rec.m.nbody)
+  tape.launch(_pull_kernel(velocities), dim, inputs=inputs, outputs=[out])
+  nodes = tape.struct(Nodes, **(kin.sweep.arrays | {"fields": out}))
+  return Carried(nodes, kin.coords, velocities.count)
+
+
+PART = Part(parameters=subtrees.LEAVES, reports=REPORTS, sensors=KINDS)

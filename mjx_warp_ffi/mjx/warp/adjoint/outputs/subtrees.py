@@ -2,7 +2,8 @@
 
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.adjoint.forces.bodies import Inertia, inertia_of
+from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia, inertia_of
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   point_velocity,
@@ -10,11 +11,14 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   unrotate,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 SUBTREES = ("subtree_com", "subtree_linvel", "subtree_angmom", "cvel")
+LEAVES = ("body_subtreemass",)  # what the centres of mass read besides the bodies' inertias
 
 
-@wp.struct
+@struct
 class Subtrees:
   """The bodies below each body, itself included, and what they weigh together."""
 
@@ -32,10 +36,13 @@ def body_centre(tree: Tree, nodes: Nodes, inertia: Inertia, world: int, b: int) 
 
 @wp.kernel(module="unique")
 def subtree_centre(
+  # In:
   tree: Tree,
   nodes: Nodes,
+  # Model:
   inertia: Inertia,
   subtrees: Subtrees,
+  # Out:
   com: wp.array2d[wp.vec3],
 ):
   """The centres of mass of the subtrees."""
@@ -62,11 +69,15 @@ def body_momentum(
 
 @wp.kernel(module="unique")
 def subtree_velocity(
+  # In:
   tree: Tree,
   nodes: Nodes,
+  # Model:
   inertia: Inertia,
   subtrees: Subtrees,
+  # In:
   com: wp.array2d[wp.vec3],
+  # Data out:
   linvel: wp.array2d[wp.vec3],
   angmom: wp.array2d[wp.vec3],
   cvel: wp.array2d[wp.spatial_vector],
@@ -90,12 +101,12 @@ def subtree_velocity(
   cvel[world, b] = wp.spatial_vector(wp.spatial_top(f), point_velocity(f, r))
 
 
-def record_centres(step) -> tuple[wp.array, list]:
+def record_centres(rec: Recording, kin: Kinematics, inertia: Inertia) -> tuple[wp.array, list]:
   """Records the centres of mass of the subtrees: their array, and the inputs of their kernel."""
-  m, tape, sweep = step.m, step.tape, step.sweep
-  fixed = {f: getattr(m, f) for f in ("body_rootid", "body_subtreenum")}
-  subtrees = tape.struct(Subtrees, **fixed, **step.leaves("body_subtreemass"))
-  inputs = [sweep.tree, sweep.nodes, step.inertia, subtrees]
+  tape, m = rec.tape, rec.m
+  fixed = rec.fixed("body_rootid", "body_subtreenum")
+  subtrees = tape.struct(Subtrees, **fixed, **rec.leaves(*LEAVES))
+  inputs = [kin.tree, kin.nodes, inertia, subtrees]
   com = tape.array(m.nbody, dtype=wp.vec3)
   tape.launch(subtree_centre, (tape.nworld, m.nbody), inputs=inputs, outputs=[com])
   return com, inputs

@@ -8,14 +8,13 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src.types import (
   BiasType,
-  DisableBit,
-  EqType,
   GainType,
   TrnType,
 )
 
-from mjx_warp_ffi.mjx.warp.adjoint.rules.parameters import parameter
+from mjx_warp_ffi.mjx.warp.adjoint.constraints import welds
 from mjx_warp_ffi.mjx.warp.adjoint.solve import integrators
+from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import parameter
 
 Words = dict[str, list[int]]  # model fields, and the places of floats in one row of each
 
@@ -52,12 +51,6 @@ def _turned_before(mjm: mujoco.MjModel) -> np.ndarray:
   balls = np.flatnonzero(mjm.jnt_type == mujoco.mjtJoint.mjJNT_BALL)
   followed = [j for j in balls if j + 1 < mjm.njnt and mjm.jnt_bodyid[j + 1] == mjm.jnt_bodyid[j]]
   return np.isin(mjm.dof_bodyid, mjm.jnt_bodyid[followed])
-
-
-def pins(mjm: mujoco.MjModel, m: mjw.Model) -> bool:
-  """Whether connects or welds can act."""
-  off = m.opt.disableflags & (DisableBit.CONSTRAINT | DisableBit.EQUALITY)
-  return not off and bool(np.any(np.isin(mjm.eq_type, (EqType.CONNECT, EqType.WELD))))
 
 
 def _armatures(m: mjw.Model, tendons: list[int]) -> Words:
@@ -132,7 +125,7 @@ def conditional(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[tuple[str, Words]
   swung = [t for t, dofs in enumerate(pulled) if spatial[t] and np.any(turned[dofs])]
   if swung:
     yield f"armature of spatial tendons {_AFTER_BALL}", _armatures(m, swung)
-  if np.any(turned) and pins(mjm, m):
+  if np.any(turned) and welds.act(mjm, m):
     yield f"connects and welds {_AFTER_BALL}", {}
 
 

@@ -9,29 +9,18 @@ from mujoco_warp._src import sensor as mjw_sensor
 from mujoco_warp._src.types import SensorType
 
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import energy, reactions
+from mjx_warp_ffi.mjx.warp.adjoint.rules.parts import SENSORS
 from mjx_warp_ffi.mjx.warp.adjoint.sensors import (
-  actuator_forces,
-  camera_projection,
   contact_outputs,
   contact_readers,
-  frames,
   limits,
   rangefinders,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
 
 # their cutoffs are seen in what they read, see `weights`
 _WEIGHED = (*reactions.KINDS, *limits.KINDS, *energy.KINDS)
 _WEIGHED += (contact_outputs.TOUCH, *contact_outputs.DISTANCES, rangefinders.KIND)
-# INSIDESITE is a step function: its derivative is zero
-_CONSTANT = (int(SensorType.INSIDESITE),)
-_KNOWN = {
-  *_WEIGHED,
-  *actuator_forces.KINDS,
-  *frames.KINDS,
-  *_CONSTANT,
-  contact_readers.KIND,
-  camera_projection.KIND,
-}
 
 
 def unruled(mjm: mujoco.MjModel, *, smoothed: bool = False) -> dict[str, list[int]]:
@@ -43,7 +32,7 @@ def unruled(mjm: mujoco.MjModel, *, smoothed: bool = False) -> dict[str, list[in
   """
   found: dict[str, list[int]] = {}
   for k, kind in enumerate(mjm.sensor_type):
-    name = "" if kind in _KNOWN else f"sensor {SensorType(kind).name}"
+    name = "" if kind in SENSORS else f"sensor {SensorType(kind).name}"
     if smoothed and any(contact_readers.reads(mjm, k)):
       name = "sensor CONTACT with contact_smoothing"
     if name:
@@ -84,19 +73,20 @@ def _mask(
   out[world, i] = x
 
 
-def weights(step) -> wp.array:
+def weights(rec: Recording) -> wp.array:
   """The cotangents of sensordata, zero where a sensor is at its cutoff.
 
-  For a `StageAdjoint`: after its recompute, and for sensors of the kinds `_WEIGHED`.
+  They are there once the forward pass is recomputed, for the sensors that read them: those with
+  lengths or forces that are cut off. The others look at their cutoffs themselves.
   """
-  cot, m, d, mjm = step.cotangents["sensordata"], step.m, step.d, step.mjm
+  cot, m, d, mjm = rec.cotangents["sensordata"], rec.m, rec.d, rec.mjm
   cut = np.isin(mjm.sensor_type, _WEIGHED) & (mjm.sensor_cutoff > 0)
   if not cut.any():
     return cot
   out = wp.zeros_like(cot)
   now = copy.copy(m)
   now.nhistory = 0  # what is measured, without writing it into the history
-  owner = step.constant(np.repeat(np.arange(mjm.nsensor), mjm.sensor_dim))
+  owner = rec.constant(np.repeat(np.arange(mjm.nsensor), mjm.sensor_dim))
 
   def mask() -> None:
     d.sensordata.zero_()
@@ -104,5 +94,5 @@ def weights(step) -> wp.array:
       stage(now, d)
     wp.launch(_mask, cot.shape, inputs=[owner, m.sensor_cutoff, d.sensordata, cot], outputs=[out])
 
-  step.after_recompute.append(mask)
+  rec.tape.when_recomputed(mask)
   return out

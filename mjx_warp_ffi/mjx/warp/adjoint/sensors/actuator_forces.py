@@ -7,18 +7,18 @@ up.
 import warp as wp
 from mujoco_warp._src.types import DataType, SensorType, TrnType
 
-from mjx_warp_ffi.mjx.warp.adjoint.tape.sensed import of_kinds
+from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
-ACTUATOR, JOINT = int(SensorType.ACTUATORFRC), int(SensorType.JOINTACTFRC)
-TENDON = int(SensorType.TENDONACTFRC)
-KINDS = (ACTUATOR, JOINT, TENDON)
-_REAL = int(DataType.REAL)
-_TENDON_TRN = int(TrnType.TENDON)
+JOINT = SensorType.JOINTACTFRC
+KINDS = (SensorType.ACTUATORFRC, JOINT, SensorType.TENDONACTFRC)
+PART = Part(sensors=KINDS)
 
 
-@wp.struct
+@struct
 class ForceSensors:
-  """The sensors, the dof of each joint's, and the actuators."""
+  """The sensors of actuator forces, the first dof of each joint, and what actuators act on."""
 
   which: wp.array[int]
   type: wp.array[int]
@@ -35,17 +35,20 @@ class ForceSensors:
 def _free(s: ForceSensors, k: int, x: float) -> float:
   """One where the value is within the cutoff of the sensor."""
   y = wp.float32(1.0)
-  if s.cutoff[k] > 0.0 and s.datatype[k] == _REAL and wp.abs(x) >= s.cutoff[k]:
+  if s.cutoff[k] > 0.0 and s.datatype[k] == DataType.REAL and wp.abs(x) >= s.cutoff[k]:
     y = 0.0
   return y
 
 
 @wp.kernel(enable_backward=False)
 def _collect(
+  # In:
   s: ForceSensors,
   cot: wp.array2d[float],
+  # Data in:
   actuator_force: wp.array2d[float],
   qfrc_actuator: wp.array2d[float],
+  # Out:
   cot_force: wp.array2d[float],
   cot_qfrc: wp.array2d[float],
 ):
@@ -55,29 +58,34 @@ def _collect(
     k = s.which[it]
     g = cot[world, s.adr[k]]
     i = s.objid[k]
-    if s.type[k] == ACTUATOR:
+    if s.type[k] == SensorType.ACTUATORFRC:
       cot_force[world, i] = cot_force[world, i] + g * _free(s, k, actuator_force[world, i])
-    elif s.type[k] == JOINT:
-      d = s.jnt_dofadr[i]
-      cot_qfrc[world, d] = cot_qfrc[world, d] + g * _free(s, k, qfrc_actuator[world, d])
+    elif s.type[k] == SensorType.JOINTACTFRC:
+      dof = s.jnt_dofadr[i]
+      cot_qfrc[world, dof] = cot_qfrc[world, dof] + g * _free(s, k, qfrc_actuator[world, dof])
     else:
       total = wp.float32(0.0)  # a plain constant cannot change in a loop
       for a in range(s.trntype.shape[0]):
-        if s.trntype[a] == _TENDON_TRN and s.trnid[a][0] == i:
+        if s.trntype[a] == TrnType.TENDON and s.trnid[a][0] == i:
           total += actuator_force[world, a]
       for a in range(s.trntype.shape[0]):
-        if s.trntype[a] == _TENDON_TRN and s.trnid[a][0] == i:
+        if s.trntype[a] == TrnType.TENDON and s.trnid[a][0] == i:
           cot_force[world, a] = cot_force[world, a] + g * _free(s, k, total)
 
 
-def record(step) -> tuple[wp.array | None, wp.array | None]:
-  """Cotangents of `actuator_force` and `qfrc_actuator` of a `StageAdjoint`, with the sensors'."""
-  given = [step.cotangents.get(name) for name in ("actuator_force", "qfrc_actuator")]
-  if not step.needs.senses_forces:
+def record(rec: Recording) -> tuple[wp.array | None, wp.array | None]:
+  """Collects the cotangents of the sensors before the sweep.
+
+  Returns:
+    Cotangents of `actuator_force` and `qfrc_actuator`, their own and those of the sensors; None
+    where there are neither.
+  """
+  given = [rec.cotangent(name) for name in ("actuator_force", "qfrc_actuator")]
+  if not rec.needs.senses_forces:
     return given[0], given[1]
-  m, d = step.m, step.d
+  m, d = rec.m, rec.d
   s = ForceSensors()
-  s.which = step.constant(of_kinds(step.mjm, KINDS))
+  s.which = rec.constant(rec.sensors(KINDS))
   for name in ("type", "datatype", "objid", "adr", "cutoff"):
     setattr(s, name, getattr(m, f"sensor_{name}"))
   s.jnt_dofadr, s.trntype, s.trnid = m.jnt_dofadr, m.actuator_trntype, m.actuator_trnid
@@ -89,8 +97,8 @@ def record(step) -> tuple[wp.array | None, wp.array | None]:
         array.zero_()
       else:
         wp.copy(array, cotangent)
-    inputs = [s, step.cotangents["sensordata"], d.actuator_force, d.qfrc_actuator, *own]
+    inputs = [s, rec.cotangents["sensordata"], d.actuator_force, d.qfrc_actuator, *own]
     wp.launch(_collect, d.nworld, inputs=inputs)
 
-  step.before_sweep.append(collect)
+  rec.tape.before_sweep(collect)
   return own[0], own[1]

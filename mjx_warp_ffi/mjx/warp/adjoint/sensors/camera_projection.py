@@ -7,15 +7,17 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.attachments import Sites, site_arm
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import cameras
 from mjx_warp_ffi.mjx.warp.adjoint.outputs.cameras import Lenses, Views, focal
+from mjx_warp_ffi.mjx.warp.adjoint.outputs.evaluated import Evaluated, Output
 from mjx_warp_ffi.mjx.warp.adjoint.sensors.frames import Sensors, make_sensors, weigh
-from mjx_warp_ffi.mjx.warp.adjoint.tape.sensed import of_kinds
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
 
-KIND = int(SensorType.CAMPROJECTION)
+KIND = SensorType.CAMPROJECTION
 _TINY = wp.constant(1.0e-15)
 
 
 @wp.kernel(module="unique")
 def projection_power(
+  # In:
   s: Sensors,
   sites: Sites,
   views: Views,
@@ -23,9 +25,10 @@ def projection_power(
   tree: Tree,
   nodes: Nodes,
   cot: wp.array2d[float],
+  # Out:
   power: wp.array2d[float],
 ):
-  """A thread per world and sensor of that kind."""
+  """The pixel at which a camera sees a site, a thread per world and sensor of that kind."""
   world, it = wp.tid()
   k = s.which[it]
   site = s.objid[k]
@@ -40,12 +43,17 @@ def projection_power(
     power[world, it] = weigh(s, world, k, y, cot)
 
 
-def record(step) -> None:
-  """Records these sensors of a `StageAdjoint`."""
-  which = of_kinds(step.mjm, (KIND,))
+def record(rec: Recording, ev: Evaluated) -> None:
+  """Records these sensors."""
+  which = rec.sensors((KIND,))
   if not len(which):
     return
-  sensors = make_sensors(step)(which=step.constant(which))
-  inputs = [sensors, step.sites, cameras.record_views(step), cameras.make_lenses(step)]
-  inputs += [step.sweep.tree, step.sweep.nodes, step.cotangents["sensordata"]]
-  step.tape.power(projection_power, (step.tape.nworld, len(which)), inputs=inputs)
+  kin = ev.kin
+  sensors = make_sensors(rec, ev.mech)(which)
+  views = cameras.record_views(rec, kin, ev.mech.inertia)
+  inputs = [sensors, kin.sites, views, cameras.make_lenses(rec)]
+  inputs += [kin.tree, kin.nodes, rec.cotangents["sensordata"]]
+  rec.tape.power(projection_power, (rec.tape.nworld, len(which)), inputs=inputs)
+
+
+OUTPUT = Output(sensors=(KIND,), record=record)

@@ -6,48 +6,59 @@ the two bodies in the frame of the contact, as those of their velocity are a for
 """
 
 import functools
+from collections.abc import Collection, Iterable
 
+import mujoco
+import numpy as np
 import warp as wp
-from mujoco_warp._src.types import ConeType, SensorType
+from mujoco_warp._src.types import ConeType, ContactType, SensorType
 
-from mjx_warp_ffi.mjx.warp.adjoint.contacts.contact_power import CONSTRAINT
+from mjx_warp_ffi.mjx.warp.adjoint.contacts.contact_power import RecordedContacts
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import (
-  Contacts,
+  ContactPool,
   arms_of,
   bodies_of,
   relative,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.sensors import contact_readers, contact_seeds
-from mjx_warp_ffi.mjx.warp.adjoint.tape.sensed import with_cotangent
+from mjx_warp_ffi.mjx.warp.adjoint.sensors.contact_seeds import (
+  ContactSeeds,
+  TouchAndDistanceSensors,
+)
+from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording, of_kinds
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel
 
-TOUCH = int(SensorType.TOUCH)
-DISTANCE, NORMAL = int(SensorType.GEOMDIST), int(SensorType.GEOMNORMAL)
-FROMTO = int(SensorType.GEOMFROMTO)
-DISTANCES = (DISTANCE, NORMAL, FROMTO)
+TOUCH = SensorType.TOUCH
+DISTANCES = (SensorType.GEOMDIST, SensorType.GEOMNORMAL, SensorType.GEOMFROMTO)
 GEOMETRY = ("contact.dist", "contact.pos", "contact.frame")
 FORCE = "contact_force"
+PART = Part(reports=GEOMETRY, sensors=(TOUCH, *DISTANCES, contact_readers.KIND))
 _FAR = 1.0e30
 _LAST = 2**30
 
 
 @functools.cache
-def _virtual_kernel(cut: bool) -> wp.Kernel:
+def _virtual_kernel(cut: bool) -> Kernel:
   """The virtual velocity of each contact in its frame, a thread per contact of the pool."""
 
   @wp.kernel(module="unique")
   def contact_virtual(
-    contacts: Contacts,
+    # In:
+    contacts: ContactPool,
     tree: Tree,
     nodes: Nodes,
     of_forces: wp.array2d[wp.spatial_vector],
     seed: wp.array[wp.spatial_vector],
+    # Out:
     out: wp.array[wp.spatial_vector],
   ):
     c = wp.tid()
     if c >= contacts.nacon[0]:
       return
-    if (contacts.type[c] & CONSTRAINT) == 0:
+    if (contacts.type[c] & ContactType.CONSTRAINT) == 0:
       return
     w = seed[c]
     if wp.static(cut):
@@ -62,17 +73,19 @@ def _virtual_kernel(cut: bool) -> wp.Kernel:
 
 @wp.kernel(module="unique")
 def _velocity_power(
-  contacts: Contacts,
+  # In:
+  contacts: ContactPool,
   tree: Tree,
   nodes: Nodes,
   seed: wp.array[wp.spatial_vector],
+  # Out:
   power: wp.array[float],
 ):
   """The velocity of the second body against the first, a thread per contact of the pool."""
   c = wp.tid()
   if c >= contacts.nacon[0]:
     return
-  if (contacts.type[c] & CONSTRAINT) == 0:
+  if (contacts.type[c] & ContactType.CONSTRAINT) == 0:
     return
   world = contacts.world[c]
   n0, n1, r0, r1 = arms_of(contacts, tree, nodes, c)
@@ -80,83 +93,86 @@ def _velocity_power(
   power[c] = wp.dot(seed[c], v)
 
 
-def _reads(step) -> tuple[list[bool], list[bool]]:
-  """For each contact sensor with a cotangent whether it reads the geometry, and the forces."""
-  which = with_cotangent(step, (contact_readers.KIND,))
-  found = [contact_readers.reads(step.mjm, k) for k in which]
-  return [geometry for geometry, _ in found], [forces for _, forces in found]
+def _sensors(mjm: mujoco.MjModel, outputs: Collection[str], kinds: Iterable[int]) -> np.ndarray:
+  """Ids of the sensors of these kinds, none if sensordata is no output."""
+  return of_kinds(mjm, kinds) if "sensordata" in outputs else np.zeros(0, int)
 
 
-def of_forces(step) -> bool:
-  """Whether forces of contacts have a cotangent."""
-  return (
-    FORCE in step.cotangents or bool(len(with_cotangent(step, (TOUCH,)))) or any(_reads(step)[1])
-  )
+def _reads(mjm: mujoco.MjModel, outputs: Collection[str]) -> tuple[bool, bool]:
+  """Whether any contact sensor reads the geometry of contacts, and whether any reads forces."""
+  found = [contact_readers.reads(mjm, k) for k in _sensors(mjm, outputs, (contact_readers.KIND,))]
+  return any(geometry for geometry, _ in found), any(forces for _, forces in found)
 
 
-def of_geometry(step, *, solves: bool) -> bool:
-  """Whether distances, points, frames or velocities have one, of sensors too if `solves`."""
-  found = not set(GEOMETRY).isdisjoint(step.cotangents)
-  return found or bool(len(with_cotangent(step, DISTANCES))) or (solves and any(_reads(step)[0]))
+def of_forces(mjm: mujoco.MjModel, outputs: Collection[str]) -> bool:
+  """Whether forces of contacts are among the outputs, or sensors read them.
+
+  Args:
+    mjm: the model.
+    outputs: names of what has a cotangent.
+  """
+  touch = len(_sensors(mjm, outputs, (TOUCH,))) > 0
+  return FORCE in outputs or touch or _reads(mjm, outputs)[1]
+
+
+def of_geometry(mjm: mujoco.MjModel, outputs: Collection[str], *, solves: bool) -> bool:
+  """Whether distances, points, frames or velocities of contacts are, or sensors read them.
+
+  Args:
+    mjm: the model.
+    outputs: names of what has a cotangent.
+    solves: whether an acceleration is solved for: without, contact sensors have no cotangent.
+  """
+  near = len(_sensors(mjm, outputs, DISTANCES)) > 0
+  found = near or not set(GEOMETRY).isdisjoint(outputs)
+  return found or (solves and _reads(mjm, outputs)[0])
 
 
 class Collector:
-  """Collects the cotangents by contact, before each backward pass of a `StageAdjoint`.
+  """Collects the cotangents by contact, as soon as the contacts have been found once more.
+
+  Args:
+    rec: the recording.
+    weights: the cotangents of sensordata, zero where a sensor is at its cutoff.
 
   Attributes:
-    seeds: the cotangents.
+    seeds: the cotangents by contact.
     sensors: the contact sensors.
   """
 
-  def __init__(self, step):
+  def __init__(self, rec: Recording, weights: wp.array):
     """Allocates them, and has them collected."""
-    self._step, count = step, step.d.naconmax
-    self.seeds = contact_seeds.Seeds()
+    self._rec, self._weights, count = rec, weights, rec.d.naconmax
+    self.seeds = ContactSeeds()
     self.seeds.dist = wp.zeros(count, dtype=float)
     self.seeds.pos = wp.zeros(count, dtype=wp.vec3)
     self.seeds.frame = wp.zeros(count, dtype=wp.mat33)
     self.seeds.force = wp.zeros(count, dtype=wp.spatial_vector)
     self.seeds.velocity = wp.zeros(count, dtype=wp.spatial_vector)
-    self._touch, self._near = (self._sensed(x) for x in ((TOUCH,), DISTANCES))
-    shape = (step.d.nworld, self._near.which.size)
+    self._touch, self._near = (_make_sensors(rec, kinds) for kinds in ((TOUCH,), DISTANCES))
+    shape = (rec.d.nworld, self._near.which.size)
     self._best = wp.zeros(shape, dtype=float)
     self._first = wp.zeros(shape, dtype=int)
-    self._pool = self._make_pool()
-    self.sensors = contact_readers.ContactSensors(step, pool=self._pool, seeds=self.seeds)
-    step.after_recompute.append(self._collect)
-
-  def _sensed(self, kinds: tuple[int, ...]) -> contact_seeds.Sensed:
-    step, s = self._step, contact_seeds.Sensed()
-    s.which = step.constant(with_cotangent(step, kinds))
-    for name in ("type", "objtype", "objid", "reftype", "refid", "adr", "cutoff"):
-      setattr(s, name, getattr(step.m, f"sensor_{name}"))
-    for name in ("body_geomnum", "body_geomadr", "geom_type", "geom_bodyid", "site_bodyid"):
-      setattr(s, name, getattr(step.m, name))
-    s.site_type, s.site_size = step.m.site_type, step.m.site_size
-    s.pyramidal = step.m.opt.cone == ConeType.PYRAMIDAL
-    return s
-
-  def _make_pool(self) -> contact_seeds.Pool:
-    d, pool = self._step.d, contact_seeds.Pool()
-    pool.nacon, pool.world, pool.slot = d.nacon, d.contact.worldid, d.contact.geomcollisionid
-    pool.row, pool.force = d.contact.efc_address, d.efc.force
-    for name in ("type", "geom", "dim", "dist", "pos", "frame"):
-      setattr(pool, name, getattr(d.contact, name))
-    return pool
+    self._pool = _make_pool(rec)
+    self.sensors = contact_readers.ContactSensors(
+      rec, pool=self._pool, seeds=self.seeds, weights=weights
+    )
+    rec.tape.when_recomputed(self._collect)
 
   def _collect(self) -> None:
-    step, seeds, d = self._step, self.seeds, self._step.d
+    rec, seeds, d = self._rec, self.seeds, self._rec.d
     names = dict(zip((*GEOMETRY, FORCE), ("dist", "pos", "frame", "force"), strict=True))
     for name, field in names.items():
-      array = getattr(seeds, field)
-      if name in step.cotangents:
-        wp.copy(array, step.cotangents[name])
+      array, cotangent = getattr(seeds, field), rec.cotangent(name)
+      if cotangent is not None:
+        wp.copy(array, cotangent)
       else:
         array.zero_()
     seeds.velocity.zero_()
     if self._touch.which.size:
-      inputs = [self._touch, self._pool, d.site_xpos, d.site_xmat, step.weights, seeds]
-      wp.launch(contact_seeds.touch, (d.naconmax, self._touch.which.size), inputs=inputs)
+      inputs = [d.site_xpos, d.site_xmat, d.efc.force, self._touch, self._pool, self._weights]
+      dim = (d.naconmax, self._touch.which.size)
+      wp.launch(contact_seeds.touch, dim, inputs=[*inputs, seeds])
     if self._near.which.size:
       dim = (d.naconmax, self._near.which.size)
       self._best.fill_(_FAR)
@@ -164,32 +180,71 @@ class Collector:
       wp.launch(contact_seeds.nearest, dim, inputs=[self._near, self._pool], outputs=[self._best])
       inputs = [self._near, self._pool, self._best]
       wp.launch(contact_seeds.first, dim, inputs=inputs, outputs=[self._first])
-      inputs += [self._first, step.weights, seeds]
+      inputs += [self._first, self._weights, seeds]
       wp.launch(contact_seeds.distance, dim, inputs=inputs)
     self.sensors.collect()
 
 
-def record_geometry(step) -> None:
+def _make_sensors(rec: Recording, kinds: tuple[int, ...]) -> TouchAndDistanceSensors:
+  """The sensors of these kinds that have a cotangent."""
+  m, s = rec.m, TouchAndDistanceSensors()
+  s.which = rec.constant(rec.sensors(kinds))
+  for name in ("type", "objtype", "objid", "reftype", "refid", "adr", "cutoff"):
+    setattr(s, name, getattr(m, f"sensor_{name}"))
+  for name in ("body_geomnum", "body_geomadr", "geom_type", "geom_bodyid", "site_bodyid"):
+    setattr(s, name, getattr(m, name))
+  s.site_type, s.site_size = m.site_type, m.site_size
+  s.pyramidal = m.opt.cone == ConeType.PYRAMIDAL
+  return s
+
+
+def _make_pool(rec: Recording) -> ContactPool:
+  """The contacts as MJWarp found them."""
+  d, pool = rec.d, ContactPool()
+  pool.nacon, pool.world, pool.slot = d.nacon, d.contact.worldid, d.contact.geomcollisionid
+  pool.row = d.contact.efc_address
+  for name in ("type", "geom", "dim", "dist", "pos", "frame", "friction"):
+    setattr(pool, name, getattr(d.contact, name))
+  return pool
+
+
+def record_geometry(
+  rec: Recording, kin: Kinematics, contacts: RecordedContacts, *, collector: Collector
+) -> None:
   """Records the cotangents of distances, points, frames and velocities, after the geometry."""
-  grads, seeds, d = step.contacts.arrays, step.collector.seeds, step.d
+  grads, seeds, d = contacts.arrays, collector.seeds, rec.d
 
   def backward() -> None:
     inputs = [d.nacon, seeds]
     wp.launch(contact_seeds.add_seeds, d.naconmax, inputs=inputs, outputs=[x.grad for x in grads])
 
-  step.tape.call(backward=backward)
-  if step.needs.solves and any(_reads(step)[0]):
-    inputs = [step.contacts.struct, step.sweep.tree, step.sweep.nodes, seeds.velocity]
-    step.tape.power(_velocity_power, (d.naconmax,), inputs=inputs)
+  rec.tape.call(backward=backward)
+  if rec.needs.solves and _reads(rec.mjm, rec.cotangents)[0]:
+    inputs = [contacts.pool, kin.tree, kin.nodes, seeds.velocity]
+    rec.tape.power(_velocity_power, (d.naconmax,), inputs=inputs)
 
 
-def record_virtual(step, of_forces: wp.array | None) -> wp.array:
-  """Records the virtual velocity of each contact: `of_forces` of the bodies, and its own."""
-  tape = step.tape
-  out = tape.track(wp.zeros(step.d.naconmax, dtype=wp.spatial_vector))
+def record_virtual(
+  rec: Recording,
+  kin: Kinematics,
+  contacts: RecordedContacts,
+  *,
+  collector: Collector,
+  of_forces: wp.array | None,
+) -> wp.array:
+  """Records the virtual velocity of each contact, in its frame.
+
+  Args:
+    rec: the recording.
+    kin: where everything is and how it moves.
+    contacts: the contacts.
+    collector: the cotangents of their forces.
+    of_forces: virtual velocities of the bodies, which are added; None for none.
+  """
+  out = rec.tape.track(wp.zeros(rec.d.naconmax, dtype=wp.spatial_vector))
   none = wp.zeros((1, 1), dtype=wp.spatial_vector)
-  inputs = [step.contacts.struct, step.sweep.tree, step.sweep.nodes]
-  inputs += [none if of_forces is None else of_forces, step.collector.seeds.force]
+  inputs = [contacts.pool, kin.tree, kin.nodes]
+  inputs += [none if of_forces is None else of_forces, collector.seeds.force]
   kernel = _virtual_kernel(of_forces is not None)
-  tape.launch(kernel, (step.d.naconmax,), inputs=inputs, outputs=[out])
+  rec.tape.launch(kernel, (rec.d.naconmax,), inputs=inputs, outputs=[out])
   return out

@@ -9,13 +9,16 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src import sensor as mjw_sensor
 from mujoco_warp._src.support import contact_force_fn
-from mujoco_warp._src.types import ConDataField, DeterminismType, SensorType, vec5
+from mujoco_warp._src.types import ConDataField, DeterminismType, SensorType
 
-from mjx_warp_ffi.mjx.warp.adjoint.sensors.contact_seeds import Pool, Seeds
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
+from mjx_warp_ffi.mjx.warp.adjoint.sensors.contact_seeds import ContactSeeds
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 wp.set_module_options({"enable_backward": False})
 
-KIND = int(SensorType.CONTACT)
+KIND = SensorType.CONTACT
 FOUND, FORCE, TORQUE, DIST, POS, NORMAL, TANGENT, LINVEL, ANGVEL = (
   1 << int(ConDataField[name])
   for name in "FOUND FORCE TORQUE DIST POS NORMAL TANGENT LINVEL ANGVEL".split()
@@ -24,8 +27,8 @@ _UNORDERED, _NET = 0, 3
 _TINY = wp.constant(float(mujoco.mjMINVAL))
 
 
-@wp.struct
-class Readers:
+@struct
+class MatchedContacts:
   """The sensors, the contacts that each reads, and what the forces of these come from."""
 
   which: wp.array[int]
@@ -34,8 +37,8 @@ class Readers:
   intprm: wp.array2d[int]
   nmatch: wp.array2d[int]
   match: wp.array3d[int]
-  friction: wp.array[vec5]
   adhesion: wp.array[float]
+  efc_force: wp.array2d[float]
   cone: int
   njmax: int
   any_order: bool
@@ -58,7 +61,9 @@ def _row(i: int, x: wp.vec3) -> wp.mat33:
 
 
 @wp.func
-def _one(spec: int, world: int, a: int, c: int, side: float, cot: wp.array2d[float], seeds: Seeds):
+def _one(
+  spec: int, world: int, a: int, c: int, side: float, cot: wp.array2d[float], seeds: ContactSeeds
+):
   """The data of one contact, from the place a of sensordata on."""
   zero = wp.vec3(0.0)
   if (spec & FOUND) != 0:
@@ -93,16 +98,16 @@ def _one(spec: int, world: int, a: int, c: int, side: float, cot: wp.array2d[flo
 
 
 @wp.func
-def _force(r: Readers, pool: Pool, world: int, c: int) -> wp.spatial_vector:
+def _force(r: MatchedContacts, pool: ContactPool, world: int, c: int) -> wp.spatial_vector:
   """Force and torque of a contact in its frame."""
   return contact_force_fn(
     r.cone,
     pool.frame,
-    r.friction,
+    pool.friction,
     pool.dim,
     pool.row,
     r.adhesion,
-    pool.force,
+    r.efc_force,
     r.njmax,
     pool.nacon,
     world,
@@ -123,7 +128,15 @@ def _decoded(match: int):
 
 
 @wp.func
-def _net(r: Readers, pool: Pool, world: int, it: int, n: int, cot: wp.array2d[float], seeds: Seeds):
+def _net(
+  r: MatchedContacts,
+  pool: ContactPool,
+  world: int,
+  it: int,
+  n: int,
+  cot: wp.array2d[float],
+  seeds: ContactSeeds,
+):
   """The sum of the forces, and of the torques about the mean of the points by force."""
   k = r.which[it]
   a = r.adr[k]
@@ -176,8 +189,16 @@ def _net(r: Readers, pool: Pool, world: int, it: int, n: int, cot: wp.array2d[fl
 
 
 @wp.kernel
-def _collect(r: Readers, pool: Pool, slot: wp.array[int], cot: wp.array2d[float], seeds: Seeds):
-  """A thread per world and sensor."""
+def _collect(
+  # In:
+  r: MatchedContacts,
+  pool: ContactPool,
+  size_of: wp.array[int],
+  cot: wp.array2d[float],
+  # Out:
+  seeds: ContactSeeds,
+):
+  """Adds the cotangents of what a sensor reads, a thread per world and sensor."""
   world, it = wp.tid()
   k = r.which[it]
   n = wp.min(r.nmatch[world, it], r.match.shape[2])
@@ -185,7 +206,7 @@ def _collect(r: Readers, pool: Pool, slot: wp.array[int], cot: wp.array2d[float]
   if reduce == _NET:
     _net(r, pool, world, it, n, cot, seeds)
     return
-  size = slot[it]
+  size = size_of[it]
   n = wp.min(n, r.dim[k] / size)
   for i in range(n):
     c, side = _decoded(r.match[world, it, i])
@@ -208,51 +229,51 @@ def reads(mjm: mujoco.MjModel, k: int) -> tuple[bool, bool]:
 
 
 class ContactSensors:
-  """Collects the cotangents of the contact sensors of a `StageAdjoint`.
+  """Collects the cotangents of the contact sensors.
 
   Args:
-    step: the `StageAdjoint`.
+    rec: the recording.
     pool: its contacts.
     seeds: where the cotangents go.
+    weights: the cotangents of sensordata.
 
   Attributes:
     unknown: (nworld, 1), not zero where it is not known which contacts the step has read.
   """
 
-  def __init__(self, step, *, pool: Pool, seeds: Seeds):
+  def __init__(self, rec: Recording, *, pool: ContactPool, seeds: ContactSeeds, weights: wp.array):
     """Allocates what the search for the contacts needs."""
-    m, d, mjm = step.m, step.d, step.mjm
+    m, d, mjm = rec.m, rec.d, rec.mjm
     which = [k for k in range(mjm.nsensor) if any(reads(mjm, k))]
     self.unknown = wp.zeros((d.nworld, 1), dtype=float)
-    sensed = step.needs.solves and "sensordata" in step.cotangents
+    sensed = rec.needs.solves and "sensordata" in rec.cotangents
     self.count = len(which) if sensed else 0
     if not self.count:
       return
-    self._step, self._pool, self._seeds = step, pool, seeds
-    r = self._readers = Readers()
-    r.which = step.constant(np.array(which))
+    self._rec, self._pool, self._seeds, self._weights = rec, pool, seeds, weights
+    r = self._matched = MatchedContacts()
+    r.which = rec.constant(np.array(which))
     r.adr, r.dim, r.intprm = m.sensor_adr, m.sensor_dim, m.sensor_intprm
     shape = (d.nworld, self.count)
     r.nmatch = wp.zeros(shape, dtype=int)
     r.match = wp.zeros((*shape, m.opt.contact_sensor_maxmatch), dtype=int)
     self._criteria = wp.zeros(r.match.shape, dtype=float)
-    r.friction, r.adhesion = d.contact.friction, d.contact.adhesion
+    r.adhesion, r.efc_force = d.contact.adhesion, d.efc.force
     r.cone, r.njmax = int(m.opt.cone), d.njmax
     r.any_order, r.unknown = d.qpos.device.is_cuda, self.unknown
     sizes = [mjm.sensor_dim[k] // mjm.sensor_intprm[k, 2] for k in which]
-    self._size = step.constant(np.array(sizes))
+    self._size = rec.constant(np.array(sizes))
 
   def collect(self) -> None:
     """Adds to the seeds; after the recompute."""
     if self.count:
       self._match()
-      cot = self._step.weights
-      inputs = [self._readers, self._pool, self._size, cot, self._seeds]
-      wp.launch(_collect, self._readers.nmatch.shape, inputs=inputs)
+      inputs = [self._matched, self._pool, self._size, self._weights, self._seeds]
+      wp.launch(_collect, self._matched.nmatch.shape, inputs=inputs)
 
   def _match(self) -> None:
     """Which contacts each sensor reads, as MJWarp finds them."""
-    m, d, con, r = self._step.m, self._step.d, self._step.d.contact, self._readers
+    m, d, con, r = self._rec.m, self._rec.d, self._rec.d.contact, self._matched
     r.nmatch.zero_()
     r.match.fill_(-1)
     self._criteria.fill_(1.0e32)

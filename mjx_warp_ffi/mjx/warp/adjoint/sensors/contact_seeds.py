@@ -7,15 +7,15 @@ import warp as wp
 from mujoco_warp._src.ray import ray_geom
 from mujoco_warp._src.types import ObjType, SensorType
 
-DISTANCE, NORMAL = int(SensorType.GEOMDIST), int(SensorType.GEOMNORMAL)
-_BODY = int(ObjType.BODY)
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import SpatialVector, struct
 
 wp.set_module_options({"enable_backward": False})
 
 
-@wp.struct
-class Sensed:
-  """The sensors that read contacts."""
+@struct
+class TouchAndDistanceSensors:
+  """Sensors of touch and of distances between geoms, and what they ask of the model."""
 
   which: wp.array[int]
   type: wp.array[int]
@@ -35,42 +35,32 @@ class Sensed:
   pyramidal: bool
 
 
-@wp.struct
-class Pool:
-  """The contacts as MJWarp found them, and the forces of the rows."""
+@struct
+class ContactSeeds:
+  """Cotangents by contact of the pool, with which its gradients start.
 
-  nacon: wp.array[int]
-  world: wp.array[int]
-  type: wp.array[int]
-  geom: wp.array[wp.vec2i]
-  slot: wp.array[int]
-  dim: wp.array[int]
-  row: wp.array2d[int]
-  dist: wp.array[float]
-  pos: wp.array[wp.vec3]
-  frame: wp.array[wp.mat33]
-  force: wp.array2d[float]
-
-
-@wp.struct
-class Seeds:
-  """Cotangents by contact of the pool; in its frame of force and torque, and of the velocity."""
+  Those of force and torque and of the velocity are in the frame of the contact.
+  """
 
   dist: wp.array[float]
   pos: wp.array[wp.vec3]
   frame: wp.array[wp.mat33]
-  force: wp.array[wp.spatial_vector]
-  velocity: wp.array[wp.spatial_vector]
+  force: wp.array[SpatialVector]
+  velocity: wp.array[SpatialVector]
 
 
 @wp.kernel
 def touch(
-  s: Sensed,
-  pool: Pool,
+  # Data in:
   site_xpos: wp.array2d[wp.vec3],
   site_xmat: wp.array2d[wp.mat33],
+  efc_force: wp.array2d[float],
+  # In:
+  s: TouchAndDistanceSensors,
+  pool: ContactPool,
   cot: wp.array2d[float],
-  seeds: Seeds,
+  # Out:
+  seeds: ContactSeeds,
 ):
   """Sums of normal forces in a zone, a thread per contact of the pool and sensor."""
   c, it = wp.tid()
@@ -86,10 +76,10 @@ def touch(
   if r < 0 or (body != b0 and body != b1):
     return
   world = pool.world[c]
-  force = pool.force[world, r]
+  force = efc_force[world, r]
   if s.pyramidal:
     for e in range(1, 2 * (pool.dim[c] - 1)):
-      force += pool.force[world, pool.row[c, e]]
+      force += efc_force[world, pool.row[c, e]]
   if force <= 0.0:
     return
   ray = wp.vec3(pool.frame[c][0, 0], pool.frame[c][0, 1], pool.frame[c][0, 2])
@@ -104,16 +94,16 @@ def touch(
 
 
 @wp.func
-def _place(s: Sensed, k: int, g0: int, g1: int) -> int:
+def _place(s: TouchAndDistanceSensors, k: int, g0: int, g1: int) -> int:
   """Where a pair of geoms stands among those that a sensor of distance looks at, or -1."""
   n1 = wp.int32(1)
   n2 = wp.int32(1)
   id1 = s.objid[k]
   id2 = s.refid[k]
-  if s.objtype[k] == _BODY:
+  if s.objtype[k] == ObjType.BODY:
     n1 = s.body_geomnum[s.objid[k]]
     id1 = s.body_geomadr[s.objid[k]]
-  if s.reftype[k] == _BODY:
+  if s.reftype[k] == ObjType.BODY:
     n2 = s.body_geomnum[s.refid[k]]
     id2 = s.body_geomadr[s.refid[k]]
   place = wp.int32(-1)
@@ -125,7 +115,7 @@ def _place(s: Sensed, k: int, g0: int, g1: int) -> int:
 
 
 @wp.kernel
-def nearest(s: Sensed, pool: Pool, best: wp.array2d[float]):
+def nearest(s: TouchAndDistanceSensors, pool: ContactPool, best: wp.array2d[float]):
   """The smallest distance of each sensor, a thread per contact of the pool and sensor."""
   c, it = wp.tid()
   if c < pool.nacon[0]:
@@ -134,7 +124,9 @@ def nearest(s: Sensed, pool: Pool, best: wp.array2d[float]):
 
 
 @wp.kernel
-def first(s: Sensed, pool: Pool, best: wp.array2d[float], first: wp.array2d[int]):
+def first(
+  s: TouchAndDistanceSensors, pool: ContactPool, best: wp.array2d[float], first: wp.array2d[int]
+):
   """Which of those at the smallest distance MJWarp takes."""
   c, it = wp.tid()
   if c < pool.nacon[0]:
@@ -145,12 +137,14 @@ def first(s: Sensed, pool: Pool, best: wp.array2d[float], first: wp.array2d[int]
 
 @wp.kernel
 def distance(
-  s: Sensed,
-  pool: Pool,
+  # In:
+  s: TouchAndDistanceSensors,
+  pool: ContactPool,
   best: wp.array2d[float],
   first: wp.array2d[int],
   cot: wp.array2d[float],
-  seeds: Seeds,
+  # Out:
+  seeds: ContactSeeds,
 ):
   """Distances of geoms, their directions and segments."""
   c, it = wp.tid()
@@ -160,42 +154,45 @@ def distance(
   k = s.which[it]
   g = pool.geom[c]
   place = _place(s, k, g[0], g[1])
-  d = pool.dist[c]
-  if place < 0 or d != best[world, it] or 8 * place + pool.slot[c] != first[world, it]:
+  gap = pool.dist[c]
+  if place < 0 or gap != best[world, it] or 8 * place + pool.slot[c] != first[world, it]:
     return
-  if d >= s.cutoff[k]:
+  if gap >= s.cutoff[k]:
     return
   # the first geom of the contact is the sensor's, or its second
   swapped = s.objid[k] != g[0]
-  if s.objtype[k] == _BODY:
+  if s.objtype[k] == ObjType.BODY:
     swapped = s.geom_bodyid[g[0]] != s.objid[k]
   side = wp.float32(1.0)
   if swapped:
     side = -1.0
   a = s.adr[k]
-  if s.type[k] == DISTANCE:
+  if s.type[k] == SensorType.GEOMDIST:
     wp.atomic_add(seeds.dist, c, cot[world, a])
     return
   n = wp.vec3(pool.frame[c][0, 0], pool.frame[c][0, 1], pool.frame[c][0, 2])
   x = wp.vec3(cot[world, a], cot[world, a + 1], cot[world, a + 2])
   zero = wp.vec3(0.0)
-  if s.type[k] == NORMAL:
-    if d < 0.0:
+  if s.type[k] == SensorType.GEOMNORMAL:
+    if gap < 0.0:
       side = -side
-    if d != 0.0:
+    if gap != 0.0:
       wp.atomic_add(seeds.frame, c, wp.matrix_from_rows(side * x, zero, zero))
     return
   y = wp.vec3(cot[world, a + 3], cot[world, a + 4], cot[world, a + 5])
   along = side * (y - x)
   wp.atomic_add(seeds.pos, c, x + y)
   wp.atomic_add(seeds.dist, c, 0.5 * wp.dot(n, along))
-  wp.atomic_add(seeds.frame, c, wp.matrix_from_rows(0.5 * d * along, zero, zero))
+  wp.atomic_add(seeds.frame, c, wp.matrix_from_rows(0.5 * gap * along, zero, zero))
 
 
 @wp.kernel
 def add_seeds(
+  # Data in:
   nacon: wp.array[int],
-  seeds: Seeds,
+  # In:
+  seeds: ContactSeeds,
+  # Out:
   dist: wp.array[float],
   pos: wp.array[wp.vec3],
   frame: wp.array[wp.mat33],

@@ -1,8 +1,8 @@
 """Delayed sensors: the adjoint of reading and of writing their samples in the history.
 
-The ring of a sensor is like that of an actuator, see `delays`, but that its first number is when
-the sensor was last due, if it has an interval. A delayed sensor reports a value of the past, one
-with an interval what it was when it was last due; a step writes what is measured now into the
+The ring of a sensor is like that of an actuator, see `control_delays`, but that its first number is
+when the sensor was last due, if it has an interval. A delayed sensor reports a value of the past,
+one with an interval what it was when it was last due; a step writes what is measured now into the
 rings of those that are due. So the cotangent of what is measured now is that of its sample.
 """
 
@@ -16,10 +16,13 @@ from mjx_warp_ffi.mjx.warp.adjoint.actuation.control_delays import (
   place_of_new,
   unchanged,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.outputs.evaluated import Evaluated, Output
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 
-@wp.struct
+@struct
 class Samples:
   """The sensors and the rings of their values."""
 
@@ -66,12 +69,16 @@ def _reads(s: Samples, history: wp.array2d[float], world: int, k: int, t: float)
 
 @wp.kernel(enable_backward=False)
 def _measured(
+  # In:
   s: Samples,
   writes: bool,
+  # Data in:
   time: wp.array[float],
   history: wp.array2d[float],
+  # In:
   cot: wp.array2d[float],
   cot_history: wp.array2d[float],
+  # Out:
   out: wp.array2d[float],
 ):
   """The cotangents of what the sensors measure, a thread per world and sensor."""
@@ -95,11 +102,15 @@ def _measured(
 
 @wp.kernel(module="unique")
 def _read_power(
+  # In:
   s: Samples,
   sensor: wp.array[int],
+  # Data in:
   time: wp.array[float],
   history: wp.array2d[float],
+  # In:
   cot: wp.array2d[float],
+  # Out:
   power: wp.array2d[float],
 ):
   """What is reported of the past, a thread per world and number."""
@@ -117,11 +128,15 @@ def _read_power(
 
 @wp.kernel(enable_backward=False)
 def _write_adjoint(
+  # In:
   s: Samples,
   measures: bool,
+  # Data in:
   time: wp.array[float],
   history: wp.array2d[float],
+  # In:
   cot: wp.array2d[float],
+  # Out:
   grad_time: wp.array[float],
   grad_history: wp.array2d[float],
 ):
@@ -144,16 +159,19 @@ def _write_adjoint(
     unchanged(cot, grad_history, world, start, n, s.dim[k])
 
 
-def _rings(step, make, **leaves) -> Samples:
-  m = step.m
+def _rings(rec: Recording) -> dict[str, wp.array]:
+  """The fields of `Samples` but for the delays."""
+  m = rec.m
   fixed = {f: getattr(m, f"sensor_{f}") for f in ("history", "historyadr", "adr", "dim")}
-  return make(Samples, **fixed, sensor_interval=m.sensor_interval, **leaves)
+  return fixed | dict(sensor_interval=m.sensor_interval)
 
 
-def _plain(struct, **fields):
-  out = struct()
-  for name, value in fields.items():
+def _plain_samples(rec: Recording) -> Samples:
+  """The sensors and rings without gradients."""
+  out = Samples()
+  for name, value in _rings(rec).items():
     setattr(out, name, value)
+  out.sensor_delay = rec.m.sensor_delay
   return out
 
 
@@ -162,42 +180,41 @@ def any_in(mjm: mujoco.MjModel) -> bool:
   return bool(np.any(mjm.sensor_history[:, 0] > 0))
 
 
-def begin(step) -> wp.array | None:
-  """The array for the cotangent of what the sensors report, of a `StageAdjoint`.
+def begin(rec: Recording) -> wp.array | None:
+  """The array for the cotangent of what the sensors report, None if sensordata has none.
 
-  Each backward pass begins by turning it into that of what they measure now, and hands the
-  cotangent of the history on before its sweep.
+  It is that of sensordata unless sensors have samples. Then each backward pass begins by turning it
+  into the cotangent of what the sensors measure now, which is that of sensordata from there on, and
+  hands the cotangent of the history on before its sweep.
   """
-  cot = step.cotangents.get("sensordata")
-  if step.writes and any_in(step.mjm):
-    step.before_sweep.append(lambda: _write(step))
-  if cot is None or not any_in(step.mjm):
+  cot, writes = rec.cotangent("sensordata"), rec.scope.writes_history
+  if writes and any_in(rec.mjm):
+    rec.tape.before_sweep(lambda: _write(rec, measures=cot is not None))
+  if cot is None or not any_in(rec.mjm):
     return cot
-  given, d = wp.zeros_like(cot), step.d
-  rings = _rings(step, _plain, sensor_delay=step.m.sensor_delay)
-  inputs = [rings, step.writes, d.time, d.history, given, step.cotangents["history"]]
-  dim = (d.nworld, step.m.nsensor)
-  step.after_recompute.append(lambda: wp.launch(_measured, dim, inputs=inputs, outputs=[cot]))
+  given, d = wp.zeros_like(cot), rec.d
+  inputs = [_plain_samples(rec), writes, d.time, d.history, given, rec.cotangents["history"]]
+  dim = (d.nworld, rec.m.nsensor)
+  rec.tape.when_recomputed(lambda: wp.launch(_measured, dim, inputs=inputs, outputs=[cot]))
   return given
 
 
-def record(step) -> None:
-  """Records the reading of the samples of a `StageAdjoint`."""
-  if not any_in(step.mjm):
+def record(rec: Recording, ev: Evaluated) -> None:
+  """Records the reading of the samples."""
+  if not any_in(rec.mjm):
     return
-  mjm, x, tape = step.mjm, step.inputs, step.tape
-  owner = step.constant(np.repeat(np.arange(mjm.nsensor), mjm.sensor_dim))
-  rings = _rings(step, tape.struct, **step.leaves("sensor_delay"))
-  inputs = [rings, owner, x["time"], x["history"], step.given]
+  mjm, x, tape = rec.mjm, rec.inputs, rec.tape
+  owner = rec.constant(np.repeat(np.arange(mjm.nsensor), mjm.sensor_dim))
+  rings = tape.struct(Samples, **_rings(rec), **rec.leaves("sensor_delay"))
+  inputs = [rings, owner, x["time"], x["history"], ev.given]
   tape.power(_read_power, (tape.nworld, mjm.nsensordata), inputs=inputs)
 
 
-def _write(step) -> None:
-  """Runs the adjoint of writing the samples of a `StageAdjoint`."""
-  d, m = step.d, step.m
-  rings = _rings(step, _plain, sensor_delay=m.sensor_delay)
-  inputs = [rings, step.given is not None, d.time, d.history, step.cotangents["history"]]
-  outputs = [step.gradients[name] for name in ("time", "history")]
+def _write(rec: Recording, *, measures: bool) -> None:
+  """Runs the adjoint of writing the samples."""
+  d, m = rec.d, rec.m
+  inputs = [_plain_samples(rec), measures, d.time, d.history, rec.cotangents["history"]]
+  outputs = [rec.gradients[name] for name in ("time", "history")]
   wp.launch(_write_adjoint, (d.nworld, m.nsensor), inputs=inputs, outputs=outputs)
 
 
@@ -210,3 +227,6 @@ def places(mjm: mujoco.MjModel, columns: list[int]) -> list[int]:
     if n and adr in columns:
       out += range(start, start + 2 + n * (1 + dim))
   return out
+
+
+OUTPUT = Output(parameters=("sensor_delay",), record=record)

@@ -1,17 +1,19 @@
 """Cotangents of sensordata: positions and velocities of joints and frames, and accelerations.
 
 A sensor is a function of the nodes at the state before the step. Those of accelerations depend on
-qacc too, so their adjoint runs before the solves as well: see `StageAdjoint`.
+qacc too, so their adjoint runs before the linear solves as well, which take its result.
 """
 
-import functools
 from collections.abc import Callable
 
 import mujoco
+import numpy as np
 import warp as wp
 from mujoco_warp._src.types import DataType, ObjType, SensorType
 
 from mjx_warp_ffi.mjx.warp.adjoint.forces.lengths import Rates, make_rates
+from mjx_warp_ffi.mjx.warp.adjoint.forces.mechanics import Mechanics
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, State, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   conj,
@@ -24,37 +26,26 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   vec_at,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import cameras, subtrees
-from mjx_warp_ffi.mjx.warp.adjoint.sensors import delayed_samples, rangefinders
+from mjx_warp_ffi.mjx.warp.adjoint.outputs.evaluated import Evaluated, Output
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
-from mjx_warp_ffi.mjx.warp.adjoint.tape.sensed import of_kinds
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording, of_kinds
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
-JOINTPOS, JOINTVEL = int(SensorType.JOINTPOS), int(SensorType.JOINTVEL)
-BALLQUAT, BALLANGVEL = int(SensorType.BALLQUAT), int(SensorType.BALLANGVEL)
-TENDONPOS, TENDONVEL = int(SensorType.TENDONPOS), int(SensorType.TENDONVEL)
-ACTUATORPOS, ACTUATORVEL = int(SensorType.ACTUATORPOS), int(SensorType.ACTUATORVEL)
-FRAMEPOS, FRAMEQUAT = int(SensorType.FRAMEPOS), int(SensorType.FRAMEQUAT)
-FRAMEXAXIS, FRAMEYAXIS = int(SensorType.FRAMEXAXIS), int(SensorType.FRAMEYAXIS)
-FRAMEZAXIS = int(SensorType.FRAMEZAXIS)
-FRAMELINVEL, FRAMEANGVEL = int(SensorType.FRAMELINVEL), int(SensorType.FRAMEANGVEL)
-FRAMELINACC, FRAMEANGACC = int(SensorType.FRAMELINACC), int(SensorType.FRAMEANGACC)
-VELOCIMETER, GYRO = int(SensorType.VELOCIMETER), int(SensorType.GYRO)
-ACCELEROMETER, MAGNETOMETER = int(SensorType.ACCELEROMETER), int(SensorType.MAGNETOMETER)
-SUBTREECOM, SUBTREELINVEL = int(SensorType.SUBTREECOM), int(SensorType.SUBTREELINVEL)
-SUBTREEANGMOM, CLOCK = int(SensorType.SUBTREEANGMOM), int(SensorType.CLOCK)
-
-_JOINTS = (JOINTPOS, JOINTVEL, BALLQUAT, BALLANGVEL)
-_RATES = (TENDONPOS, TENDONVEL, ACTUATORPOS, ACTUATORVEL)
-_FRAMES = (FRAMEPOS, FRAMEQUAT, FRAMEXAXIS, FRAMEYAXIS, FRAMEZAXIS, FRAMELINVEL, FRAMEANGVEL)
-_FRAMES += (VELOCIMETER, GYRO, MAGNETOMETER)
-_ACCELERATIONS = (FRAMELINACC, FRAMEANGACC, ACCELEROMETER)
-_SUBTREES = (SUBTREECOM, SUBTREELINVEL, SUBTREEANGMOM)
-KINDS = (*_JOINTS, *_RATES, *_FRAMES, *_ACCELERATIONS, *_SUBTREES, CLOCK)
-_REAL, _POSITIVE = int(DataType.REAL), int(DataType.POSITIVE)
-_BODY, _XBODY = int(ObjType.BODY), int(ObjType.XBODY)
-_GEOM, _SITE, _CAMERA = int(ObjType.GEOM), int(ObjType.SITE), int(ObjType.CAMERA)
+_JOINTS = (SensorType.JOINTPOS, SensorType.JOINTVEL, SensorType.BALLQUAT, SensorType.BALLANGVEL)
+_LENGTHS = (SensorType.TENDONPOS, SensorType.TENDONVEL)
+_LENGTHS += (SensorType.ACTUATORPOS, SensorType.ACTUATORVEL)
+_FRAMES = (SensorType.FRAMEPOS, SensorType.FRAMEQUAT, SensorType.FRAMEXAXIS, SensorType.FRAMEYAXIS)
+_FRAMES += (SensorType.FRAMEZAXIS, SensorType.FRAMELINVEL, SensorType.FRAMEANGVEL)
+_FRAMES += (SensorType.VELOCIMETER, SensorType.GYRO, SensorType.MAGNETOMETER)
+_ACCELERATIONS = (SensorType.FRAMELINACC, SensorType.FRAMEANGACC, SensorType.ACCELEROMETER)
+_SUBTREES = (SensorType.SUBTREECOM, SensorType.SUBTREELINVEL, SensorType.SUBTREEANGMOM)
+# They have no kernel. The time is given, and whether a point is inside a site is a step function.
+_CONSTANT = (SensorType.CLOCK, SensorType.INSIDESITE)
+_OBJECT_LEAVES = ("body_ipos", "body_iquat", "geom_pos", "geom_quat", "site_pos", "site_quat")
+_OBJECT_LEAVES += ("cam_pos", "cam_quat")
 
 
-@wp.struct
+@struct
 class Sensors:
   """What each sensor measures."""
 
@@ -74,7 +65,7 @@ class Sensors:
   gravity: wp.array[wp.vec3]
 
 
-@wp.struct
+@struct
 class Objects:
   """Frames fixed to bodies, model fields, and the poses of cameras, which may track or aim."""
 
@@ -101,9 +92,9 @@ def weigh(s: Sensors, world: int, k: int, x: wp.vec4, cot: wp.array2d[float]) ->
   kind = s.datatype[k]
   for i in range(4):
     if i < s.dim[k]:
-      free = cutoff <= 0.0 or (kind != _REAL and kind != _POSITIVE)
-      free = free or (kind == _REAL and x[i] > -cutoff and x[i] < cutoff)
-      free = free or (kind == _POSITIVE and x[i] < cutoff)
+      free = cutoff <= 0.0 or (kind != DataType.REAL and kind != DataType.POSITIVE)
+      free = free or (kind == DataType.REAL and x[i] > -cutoff and x[i] < cutoff)
+      free = free or (kind == DataType.POSITIVE and x[i] < cutoff)
       if free:
         p += cot[world, s.adr[k] + i] * x[i]
   return p
@@ -120,22 +111,22 @@ def _local_frame(o: Objects, world: int, kind: int, i: int):
   body = i
   pos = wp.vec3(0.0)
   quat = wp.quat(1.0, 0.0, 0.0, 0.0)
-  if kind == _BODY:
+  if kind == ObjType.BODY:
     pos = of_world(o.body_ipos, world, i)
     quat = of_world(o.body_iquat, world, i)
-  elif kind == _GEOM:
+  elif kind == ObjType.GEOM:
     body = o.geom_bodyid[i]
     pos = of_world(o.geom_pos, world, i)
     quat = of_world(o.geom_quat, world, i)
-  elif kind == _SITE:
+  elif kind == ObjType.SITE:
     body = o.site_bodyid[i]
     pos = of_world(o.site_pos, world, i)
     quat = of_world(o.site_quat, world, i)
-  elif kind == _CAMERA:
+  elif kind == ObjType.CAMERA:
     body = o.cam_bodyid[i]
     pos = of_world(o.cam_pos, world, i)
     quat = of_world(o.cam_quat, world, i)
-  elif kind != _XBODY:
+  elif kind != ObjType.XBODY:
     body = 0
   return body, pos, quat
 
@@ -148,7 +139,7 @@ def object_frame(o: Objects, tree: Tree, nodes: Nodes, world: int, kind: int, i:
   q = nodes.xquat[world, n]
   r = rotate(q, local)
   axes = matrix(mul(q, turn))
-  if kind == _CAMERA:
+  if kind == ObjType.CAMERA:
     r = o.cam_xpos[world, i] - nodes.xpos[world, n]
     axes = o.cam_xmat[world, i]
   return n, r, axes
@@ -165,20 +156,22 @@ def _quaternion(o: Objects, tree: Tree, nodes: Nodes, world: int, kind: int, i: 
 def _axis(kind: int) -> wp.vec3:
   """The axis that a frame sensor reports."""
   x = wp.vec3(1.0, 0.0, 0.0)
-  if kind == FRAMEYAXIS:
+  if kind == SensorType.FRAMEYAXIS:
     x = wp.vec3(0.0, 1.0, 0.0)
-  elif kind == FRAMEZAXIS:
+  elif kind == SensorType.FRAMEZAXIS:
     x = wp.vec3(0.0, 0.0, 1.0)
   return x
 
 
 @wp.kernel(module="unique")
 def frame_power(
+  # In:
   s: Sensors,
   o: Objects,
   tree: Tree,
   nodes: Nodes,
   cot: wp.array2d[float],
+  # Out:
   power: wp.array2d[float],
 ):
   """Positions and velocities of frames, a thread per world and sensor of that kind."""
@@ -192,13 +185,13 @@ def frame_power(
   v = point_velocity(f, r)
   om = wp.spatial_top(f)
   y = wp.vec4(0.0)
-  if kind == VELOCIMETER:
+  if kind == SensorType.VELOCIMETER:
     y = _vec4(back @ v)
-  elif kind == GYRO:
+  elif kind == SensorType.GYRO:
     y = _vec4(back @ om)
-  elif kind == MAGNETOMETER:
+  elif kind == SensorType.MAGNETOMETER:
     y = _vec4(back @ of_world(s.magnetic, world))
-  elif kind == FRAMEQUAT:
+  elif kind == SensorType.FRAMEQUAT:
     z = _quaternion(o, tree, nodes, world, s.objtype[k], s.objid[k])
     if s.refid[k] >= 0:
       z = mul(conj(_quaternion(o, tree, nodes, world, s.reftype[k], s.refid[k])), z)
@@ -213,11 +206,11 @@ def frame_power(
       f1 = nodes.vel[world, n1]
       v = v - point_velocity(f1, r1) - wp.cross(wp.spatial_top(f1), x - x1)
       om = om - wp.spatial_top(f1)
-    if kind == FRAMEPOS:
+    if kind == SensorType.FRAMEPOS:
       y = _vec4(back1 @ (x - x1))
-    elif kind == FRAMELINVEL:
+    elif kind == SensorType.FRAMELINVEL:
       y = _vec4(back1 @ v)
-    elif kind == FRAMEANGVEL:
+    elif kind == SensorType.FRAMEANGVEL:
       y = _vec4(back1 @ om)
     else:
       y = _vec4(back1 @ (axes @ _axis(kind)))
@@ -226,11 +219,13 @@ def frame_power(
 
 @wp.kernel(module="unique")
 def acceleration_power(
+  # In:
   s: Sensors,
   o: Objects,
   tree: Tree,
   nodes: Nodes,
   cot: wp.array2d[float],
+  # Out:
   power: wp.array2d[float],
 ):
   """Accelerations of frames; gravity counts as an acceleration upwards."""
@@ -240,10 +235,10 @@ def acceleration_power(
   n, r, axes = object_frame(o, tree, nodes, world, s.objtype[k], s.objid[k])
   fa = nodes.acc[world, n]
   y = _vec4(wp.spatial_top(fa))
-  if kind != FRAMEANGACC:
+  if kind != SensorType.FRAMEANGACC:
     a = point_acceleration(fa, wp.spatial_top(nodes.vel[world, n]), r)
     a = a - of_world(s.gravity, world)
-    if kind == ACCELEROMETER:
+    if kind == SensorType.ACCELEROMETER:
       a = wp.transpose(axes) @ a
     y = _vec4(a)
   power[world, it] = weigh(s, world, k, y, cot)
@@ -251,11 +246,13 @@ def acceleration_power(
 
 @wp.kernel(module="unique")
 def joint_power(
+  # In:
   s: Sensors,
   state: State,
   tendons: Rates,
   actuators: Rates,
   cot: wp.array2d[float],
+  # Out:
   power: wp.array2d[float],
 ):
   """Coordinates and velocities of joints, tendons and actuators."""
@@ -264,33 +261,35 @@ def joint_power(
   kind = s.type[k]
   i = s.objid[k]
   y = wp.vec4(0.0)
-  if kind == JOINTPOS:
+  if kind == SensorType.JOINTPOS:
     y = wp.vec4(state.qpos[world, s.jnt_qposadr[i]], 0.0, 0.0, 0.0)
-  elif kind == JOINTVEL:
+  elif kind == SensorType.JOINTVEL:
     y = wp.vec4(state.qvel[world, s.jnt_dofadr[i]], 0.0, 0.0, 0.0)
-  elif kind == BALLQUAT:
+  elif kind == SensorType.BALLQUAT:
     q = unit_at(state.qpos, world, s.jnt_qposadr[i])
     y = wp.vec4(q[0], q[1], q[2], q[3])
-  elif kind == BALLANGVEL:
+  elif kind == SensorType.BALLANGVEL:
     y = _vec4(vec_at(state.qvel, world, s.jnt_dofadr[i]))
-  elif kind == TENDONPOS:
+  elif kind == SensorType.TENDONPOS:
     y = wp.vec4(tendons.length[world, i], 0.0, 0.0, 0.0)
-  elif kind == TENDONVEL:
+  elif kind == SensorType.TENDONVEL:
     y = wp.vec4(tendons.velocity[world, i], 0.0, 0.0, 0.0)
-  elif kind == ACTUATORPOS:
+  elif kind == SensorType.ACTUATORPOS:
     y = wp.vec4(actuators.length[world, i], 0.0, 0.0, 0.0)
-  elif kind == ACTUATORVEL:
+  elif kind == SensorType.ACTUATORVEL:
     y = wp.vec4(actuators.velocity[world, i], 0.0, 0.0, 0.0)
   power[world, it] = weigh(s, world, k, y, cot)
 
 
 @wp.kernel(module="unique")
 def subtree_power(
+  # In:
   s: Sensors,
   com: wp.array2d[wp.vec3],
   linvel: wp.array2d[wp.vec3],
   angmom: wp.array2d[wp.vec3],
   cot: wp.array2d[float],
+  # Out:
   power: wp.array2d[float],
 ):
   """Centres of mass, their velocities, and angular momenta."""
@@ -298,32 +297,33 @@ def subtree_power(
   k = s.which[it]
   i = s.objid[k]
   x = com[world, i]
-  if s.type[k] == SUBTREELINVEL:
+  if s.type[k] == SensorType.SUBTREELINVEL:
     x = linvel[world, i]
-  elif s.type[k] == SUBTREEANGMOM:
+  elif s.type[k] == SensorType.SUBTREEANGMOM:
     x = angmom[world, i]
   power[world, it] = weigh(s, world, k, _vec4(x), cot)
 
 
-def make_sensors(step) -> Callable[..., Sensors]:
-  """A maker of `Sensors` of a `StageAdjoint`, which lacks `which`."""
-  m = step.m
+def make_sensors(rec: Recording, mech: Mechanics) -> Callable[[np.ndarray], Sensors]:
+  """A maker of `Sensors`, to which only `which` of them is to be told."""
+  m = rec.m
   names = "type datatype objtype objid reftype refid adr dim cutoff".split()
   fixed = {name: getattr(m, f"sensor_{name}") for name in names}
-  fixed |= dict(
-    jnt_qposadr=m.jnt_qposadr, jnt_dofadr=m.jnt_dofadr, magnetic=step.leaf("opt.magnetic")
-  )
-  return functools.partial(step.tape.struct, Sensors, **fixed, gravity=step.gravity)
+  fixed |= rec.fixed("jnt_qposadr", "jnt_dofadr") | rec.leaves("opt.magnetic")
+
+  def make(which: np.ndarray) -> Sensors:
+    chosen = rec.constant(which)
+    return rec.tape.struct(Sensors, which=chosen, **fixed, gravity=mech.gravity)
+
+  return make
 
 
-def _record_objects(step) -> Objects:
-  """Records the frames of a `StageAdjoint`."""
-  bodies = {f: getattr(step.m, f) for f in ("geom_bodyid", "site_bodyid", "cam_bodyid")}
-  leaves = ("body_ipos", "body_iquat", "geom_pos", "geom_quat", "site_pos", "site_quat")
-  bodies |= step.leaves(*leaves, "cam_pos", "cam_quat")
-  views = cameras.record_views(step)
-  names = {f"cam_{f}": step.tape.field(views, f) for f in ("xpos", "xmat")}
-  return step.tape.struct(Objects, **bodies, **names)
+def _record_objects(rec: Recording, kin: Kinematics, mech: Mechanics) -> Objects:
+  """Records the frames of what sensors are attached to."""
+  views = cameras.record_views(rec, kin, mech.inertia)
+  poses = {f"cam_{f}": rec.tape.field(views, f) for f in ("xpos", "xmat")}
+  fixed = rec.fixed("geom_bodyid", "site_bodyid", "cam_bodyid")
+  return rec.tape.struct(Objects, **fixed, **rec.leaves(*_OBJECT_LEAVES), **poses)
 
 
 def has_accelerations(mjm: mujoco.MjModel) -> bool:
@@ -331,39 +331,50 @@ def has_accelerations(mjm: mujoco.MjModel) -> bool:
   return bool(len(of_kinds(mjm, _ACCELERATIONS)))
 
 
-def record_accelerations(step) -> None:
+def record_accelerations(rec: Recording, kin: Kinematics, mech: Mechanics) -> None:
   """Records the sensors of acceleration, right after the sweep."""
-  which = of_kinds(step.mjm, _ACCELERATIONS)
-  sensors = make_sensors(step)(which=step.constant(which))
-  inputs = [sensors, _record_objects(step), step.sweep.tree, step.sweep.nodes]
-  inputs.append(step.cotangents["sensordata"])
-  step.tape.power(acceleration_power, (step.tape.nworld, len(which)), inputs=inputs)
+  which = of_kinds(rec.mjm, _ACCELERATIONS)
+  sensors = make_sensors(rec, mech)(which)
+  inputs = [sensors, _record_objects(rec, kin, mech), kin.tree, kin.nodes]
+  inputs.append(rec.cotangents["sensordata"])
+  rec.tape.power(acceleration_power, (rec.tape.nworld, len(which)), inputs=inputs)
 
 
-def record(step) -> None:
+def record(rec: Recording, ev: Evaluated) -> None:
   """Records the other sensors, after tendons and actuators."""
-  tape, sweep, cot = step.tape, step.sweep, step.cotangents["sensordata"]
-  make = make_sensors(step)
-  delayed_samples.record(step)
-  rangefinders.record(step)
-  which = of_kinds(step.mjm, _FRAMES)
+  tape, kin, cot = rec.tape, ev.kin, rec.cotangents["sensordata"]
+  make = make_sensors(rec, ev.mech)
+  which = of_kinds(rec.mjm, _FRAMES)
   if len(which):
-    frames = [_record_objects(step), sweep.tree, sweep.nodes]
-    inputs = [make(which=step.constant(which)), *frames, cot]
+    frames = [_record_objects(rec, kin, ev.mech), kin.tree, kin.nodes]
+    inputs = [make(which), *frames, cot]
     tape.power(frame_power, (tape.nworld, len(which)), inputs=inputs)
-  which = of_kinds(step.mjm, _JOINTS + _RATES)
+  which = of_kinds(rec.mjm, _JOINTS + _LENGTHS)
   if len(which):
-    none = make_rates(tape, nfield=sweep.fields.count, count=1)
-    inputs = [make(which=step.constant(which)), step.state, step.tendon_rates or none]
-    inputs += [step.actuator_rates or none, cot]
+    none = make_rates(tape, nfield=kin.velocities.count, count=1)
+    inputs = [make(which), kin.state, ev.lengths.tendons or none]
+    inputs += [ev.lengths.actuators or none, cot]
     tape.power(joint_power, (tape.nworld, len(which)), inputs=inputs)
-  which = of_kinds(step.mjm, _SUBTREES)
+  which = of_kinds(rec.mjm, _SUBTREES)
   if len(which):
-    shape = step.m.nbody
-    com, inputs = subtrees.record_centres(step)
-    linvel, angmom = (tape.array(shape, dtype=wp.vec3) for _ in range(2))
-    results = [linvel, angmom, tape.array(shape, dtype=wp.spatial_vector)]
-    dim = (tape.nworld, shape)
-    tape.launch(subtrees.subtree_velocity, dim, inputs=[*inputs, com], outputs=results)
-    inputs = [make(which=step.constant(which)), com, linvel, angmom, cot]
-    tape.power(subtree_power, (tape.nworld, len(which)), inputs=inputs)
+    _record_subtrees(rec, ev, make(which), count=len(which))
+
+
+def _record_subtrees(rec: Recording, ev: Evaluated, sensors: Sensors, *, count: int) -> None:
+  """Records the sensors of subtrees: of their centres of mass, velocities and momenta."""
+  tape, nbody, cot = rec.tape, rec.m.nbody, rec.cotangents["sensordata"]
+  com, inputs = subtrees.record_centres(rec, ev.kin, ev.mech.inertia)
+  linvel, angmom = (tape.array(nbody, dtype=wp.vec3) for _ in range(2))
+  results = [linvel, angmom, tape.array(nbody, dtype=wp.spatial_vector)]
+  dim = (tape.nworld, nbody)
+  tape.launch(subtrees.subtree_velocity, dim, inputs=[*inputs, com], outputs=results)
+  inputs = [sensors, com, linvel, angmom, cot]
+  tape.power(subtree_power, (tape.nworld, count), inputs=inputs)
+
+
+OUTPUT = Output(
+  parameters=(*_OBJECT_LEAVES, "opt.magnetic"),
+  reports=("sensordata",),
+  sensors=(*_JOINTS, *_LENGTHS, *_FRAMES, *_ACCELERATIONS, *_SUBTREES, *_CONSTANT),
+  record=record,
+)

@@ -20,17 +20,13 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import frozen, rotate, unrotate
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import cameras
 from mjx_warp_ffi.mjx.warp.adjoint.outputs.cameras import Lenses, Views
+from mjx_warp_ffi.mjx.warp.adjoint.outputs.evaluated import Evaluated, Output
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
-KIND = int(SensorType.RANGEFINDER)
-_SITE = int(ObjType.SITE)
-_DISTANCE, _DIRECTION = int(RayDataField.DIST), int(RayDataField.DIR)
-_ORIGIN, _POINT = int(RayDataField.ORIGIN), int(RayDataField.POINT)
-_NORMAL, _DEPTH = int(RayDataField.NORMAL), int(RayDataField.DEPTH)
+KIND = SensorType.RANGEFINDER
 _ANY_GROUP = vec6(*[float(mujoco.mjMAXVAL)] * 6)
-PLANE, SPHERE = int(GeomType.PLANE), int(GeomType.SPHERE)
-CAPSULE, ELLIPSOID = int(GeomType.CAPSULE), int(GeomType.ELLIPSOID)
-CYLINDER, BOX = int(GeomType.CYLINDER), int(GeomType.BOX)
 
 
 @wp.func
@@ -50,13 +46,13 @@ def surface(kind: int, p: wp.vec3, size: wp.vec3, normal: wp.vec3):
   """
   y = wp.dot(normal, p)
   slope = normal
-  if kind == PLANE:
+  if kind == GeomType.PLANE:
     y = p[2]
     slope = wp.vec3(0.0, 0.0, 1.0)
-  elif kind == SPHERE:
+  elif kind == GeomType.SPHERE:
     y = wp.dot(p, p) - size[0] * size[0]
     slope = 2.0 * p
-  elif kind == CAPSULE:
+  elif kind == GeomType.CAPSULE:
     q = wp.vec3(p[0], p[1], 0.0)
     if p[2] > size[1]:
       q = wp.vec3(p[0], p[1], p[2] - size[1])
@@ -64,17 +60,17 @@ def surface(kind: int, p: wp.vec3, size: wp.vec3, normal: wp.vec3):
       q = wp.vec3(p[0], p[1], p[2] + size[1])
     y = wp.dot(q, q) - size[0] * size[0]
     slope = 2.0 * q
-  elif kind == ELLIPSOID:
+  elif kind == GeomType.ELLIPSOID:
     e = wp.cw_div(p, size)
     y = wp.dot(e, e)
     slope = 2.0 * wp.cw_div(e, size)
-  elif kind == CYLINDER:
+  elif kind == GeomType.CYLINDER:
     y = p[0] * p[0] + p[1] * p[1] - size[0] * size[0]
     slope = wp.vec3(2.0 * p[0], 2.0 * p[1], 0.0)
     if wp.abs(normal[2]) > 0.5:
       y, side = _face(p[2], size[1])
       slope = wp.vec3(0.0, 0.0, side)
-  elif kind == BOX:
+  elif kind == GeomType.BOX:
     y, side = _face(p[0], size[0])
     slope = wp.vec3(side, 0.0, 0.0)
     if wp.abs(normal[1]) > 0.5:
@@ -86,7 +82,7 @@ def surface(kind: int, p: wp.vec3, size: wp.vec3, normal: wp.vec3):
   return y, slope
 
 
-@wp.struct
+@struct
 class Rays:
   """The rays of the rangefinders, and what they meet."""
 
@@ -111,7 +107,7 @@ def _aim(r: Rays, sites: Sites, views: Views, lens: Lenses, tree: Tree, nodes: N
   world, i = wp.tid()
   k = r.sensor[i]
   o = r.objid[k]
-  if r.objtype[k] == _SITE:
+  if r.objtype[k] == ObjType.SITE:
     n, arm, axes = site_frame(sites, tree, nodes, world, o)
     out.pnt[world, i] = nodes.xpos[world, n] + arm
     out.vec[world, i] = rotate(axes, wp.vec3(0.0, 0.0, 1.0))
@@ -154,7 +150,7 @@ def _place(r: Rays, i: int, field: int) -> int:
   before = wp.int32(0)
   for f in range(6):
     width = wp.int32(3)
-    if f == _DISTANCE or f == _DEPTH:
+    if f == RayDataField.DIST or f == RayDataField.DEPTH:
       width = 1
     if (mask >> f) & 1 == 0:
       width = 0
@@ -178,20 +174,24 @@ def _product(cot: wp.array2d[float], world: int, at: int, x: wp.vec3) -> float:
 
 @wp.kernel(module="unique")
 def _range_power(
+  # In:
   r: Rays,
   views: Views,
   geoms: Geoms,
+  # Model:
   geom_size: wp.array2d[wp.vec3],
+  # In:
   tree: Tree,
   nodes: Nodes,
   cot: wp.array2d[float],
+  # Out:
   power: wp.array2d[float],
 ):
   """What is reported of the rays, a thread per world and ray."""
   world, i = wp.tid()
   origin = r.pnt[world, i]
   along = r.vec[world, i]
-  p = _product(cot, world, _place(r, i, _ORIGIN), origin)
+  p = _product(cot, world, _place(r, i, RayDataField.ORIGIN), origin)
   if r.slope[world, i] != 0.0:
     g = r.geom[world, i]
     n, arm, axes = geom_frame(geoms, tree, nodes, world, g)
@@ -205,26 +205,28 @@ def _range_power(
     _y, slope = surface(r.geom_type[g], local, size, r.normal[world, i])
     if wp.dot(slope, r.normal[world, i]) < 0.0:
       slope = -slope
-    p = p + _product(cot, world, _place(r, i, _DIRECTION), along)
-    p = p + _product(cot, world, _place(r, i, _POINT), x)
-    p = p + _product(cot, world, _place(r, i, _NORMAL), rotate(axes, wp.normalize(slope)))
-    at = _place(r, i, _DISTANCE)
+    p = p + _product(cot, world, _place(r, i, RayDataField.DIR), along)
+    p = p + _product(cot, world, _place(r, i, RayDataField.POINT), x)
+    p = p + _product(
+      cot, world, _place(r, i, RayDataField.NORMAL), rotate(axes, wp.normalize(slope))
+    )
+    at = _place(r, i, RayDataField.DIST)
     if at >= 0:
       p = p + cot[world, at] * length
-    at = _place(r, i, _DEPTH)
+    at = _place(r, i, RayDataField.DEPTH)
     if at >= 0:
       k = r.sensor[i]
       depth = length
-      if r.objtype[k] != _SITE:
+      if r.objtype[k] != ObjType.SITE:
         xmat = views.xmat[world, r.objid[k]]
         depth = -length * wp.dot(along, wp.vec3(xmat[0, 2], xmat[1, 2], xmat[2, 2]))
       p = p + cot[world, at] * depth
   power[world, i] = p
 
 
-def record(step) -> None:
-  """Records the rangefinders of a `StageAdjoint` whose sensordata has a cotangent."""
-  m, d, tape = step.m, step.d, step.tape
+def record(rec: Recording, ev: Evaluated) -> None:
+  """Records the rangefinders."""
+  m, d, tape, kin = rec.m, rec.d, rec.tape, ev.kin
   shape = (d.nworld, m.nrangefinder)
   if not m.nrangefinder:
     return
@@ -235,9 +237,9 @@ def record(step) -> None:
   fixed |= dict(sensor=m.sensor_rangefinder_adr, first=m.rangefinder_sensor_adr)
   fixed |= dict(data=m.sensor_intprm, geom_type=m.geom_type)
   r = tape.struct(Rays, pnt=pnt, vec=vec, geom=geom, dist=dist, normal=normal, slope=slope, **fixed)
-  views = cameras.record_views(step)
-  nodes = [step.sweep.tree, step.sweep.nodes]
-  inputs = [r, step.sites, views, cameras.make_lenses(step), *nodes, r]
+  views = cameras.record_views(rec, kin, ev.mech.inertia)
+  nodes = [kin.tree, kin.nodes]
+  inputs = [r, kin.sites, views, cameras.make_lenses(rec), *nodes, r]
   tape.launch(_aim, shape, inputs=inputs, outputs=[])
 
   def measure() -> None:
@@ -246,5 +248,8 @@ def record(step) -> None:
     wp.launch(_meet, shape, inputs=[r, d.geom_xpos, d.geom_xmat, m.geom_size])
 
   tape.call(forward=measure)
-  inputs = [r, views, step.geoms, step.leaf("geom_size"), *nodes, step.weights]
+  inputs = [r, views, kin.geoms, rec.leaf("geom_size"), *nodes, ev.weights]
   tape.power(_range_power, shape, inputs=inputs)
+
+
+OUTPUT = Output(parameters=("geom_size",), sensors=(KIND,), record=record)

@@ -11,13 +11,14 @@ import warp as wp
 from mujoco_warp._src import forward, math, util_misc
 from mujoco_warp._src.types import DisableBit, mat66, vec6, vec10
 
-from mjx_warp_ffi.mjx.warp.adjoint.forces import fluid
+from mjx_warp_ffi.mjx.warp.adjoint.forces import fluid_shapes
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import SpatialVector, struct
 
 wp.set_module_options({"enable_backward": False})
 
 
-@wp.struct
+@struct
 class Blocks:
   """What the matrices of the free bodies are made of."""
 
@@ -35,7 +36,7 @@ class Blocks:
   actuator_trnid: wp.array[wp.vec2i]
   actuator_damping: wp.array2d[float]
   actuator_dampingpoly: wp.array2d[wp.vec2]
-  actuator_gear: wp.array2d[wp.spatial_vector]
+  actuator_gear: wp.array2d[SpatialVector]
   M_rownnz: wp.array[int]
   M_rowadr: wp.array[int]
   M_colind: wp.array[int]
@@ -146,13 +147,16 @@ def _unit(body_dofadr: wp.array[int], body_freeadr: wp.array[int], c: int, out: 
 
 @wp.kernel
 def _solve_columns(
+  # Model:
   body_dofadr: wp.array[int],
   body_freeadr: wp.array[int],
+  # In:
   columns: wp.array3d[float],
   g: wp.array2d[float],
+  # Out:
   out: wp.array2d[float],
 ):
-  """Solves with the transpose of what the columns are, a thread per world and body."""
+  """Solves with the transpose of the matrix of these columns, a thread per world and body."""
   world, it = wp.tid()
   d = body_dofadr[body_freeadr[it]]
   a = mat66(0.0)
@@ -169,7 +173,9 @@ def _solve_columns(
 
 
 class Probed:
-  """The same in a fluid, whose derivative is in the matrix: MJWarp multiplies it with six vectors.
+  """The transposed solve in a fluid, whose derivative is a part of the matrix of a body.
+
+  MJWarp has that matrix only as a product with a vector: six products give its columns.
 
   Args:
     m: the model.
@@ -218,7 +224,7 @@ class Decoupled:
     self.qacc = wp.zeros((d.nworld, m.nv), dtype=float)
     self._blocks = _blocks(m, d)
     self._blocks.metric, self._blocks.found = True, self.qacc
-    self._blocks.drag = fluid.acts(m)
+    self._blocks.drag = fluid_shapes.acts(m)
 
   def find(self) -> None:
     """Looks which bodies these are; the smooth forces and the rows are there."""

@@ -83,11 +83,14 @@ class Implicit:
 
 @wp.kernel(enable_backward=False)
 def _solve_dense(
+  # Model:
   rownnz: wp.array[int],
   rowadr: wp.array[int],
   colind: wp.array[int],
+  # In:
   matrix: wp.array2d[float],
   g: wp.array2d[float],
+  # Out:
   a: wp.array3d[float],
   out: wp.array2d[float],
 ):

@@ -8,8 +8,8 @@ theory for state estimation in robotics, 2018, equations 143 and 147.)
 """
 
 import warp as wp
+from mujoco_warp._src.types import JointType
 
-from mjx_warp_ffi.mjx.numerics.topology import BALL, FREE
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   conj,
   imag,
@@ -20,6 +20,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
   vec_at,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 wp.set_module_options({"enable_backward": False})
 
@@ -54,7 +56,7 @@ def right_jacobian_t(r: wp.vec3, d: wp.vec3) -> wp.vec3:
   return d + b * rd + c * wp.cross(r, rd)
 
 
-@wp.struct
+@struct
 class Integration:
   """What the step integrated, and the cotangents of the result."""
 
@@ -99,6 +101,7 @@ def _straight(s: Integration, world: int, d: int, h: float, x: float, out: wp.ar
 @wp.kernel
 def integrate_adjoint(
   s: Integration,
+  # Out:
   grad_qpos: wp.array2d[float],
   grad_qvel: wp.array2d[float],
 ):
@@ -111,14 +114,14 @@ def integrate_adjoint(
   kind = s.jnt_type[j]
   i = s.jnt_qposadr[j]
   d = s.jnt_dofadr[j]
-  if kind == FREE:
+  if kind == JointType.FREE:
     for k in range(3):
       grad_qpos[world, i + k] = s.cot_qpos[world, i + k]
       _straight(s, world, d + k, h, s.cot_qpos[world, i + k], grad_qvel)
     turn = _turn(s, world, i + 3, d + 3, h, grad_qpos)
     for k in range(3):
       _straight(s, world, d + 3 + k, h, turn[k], grad_qvel)
-  elif kind == BALL:
+  elif kind == JointType.BALL:
     turn = _turn(s, world, i, d, h, grad_qpos)
     for k in range(3):
       _straight(s, world, d + k, h, turn[k], grad_qvel)
@@ -129,9 +132,11 @@ def integrate_adjoint(
 
 @wp.kernel
 def timestep_adjoint(
+  # In:
   s: Integration,
   grad_qvel: wp.array2d[float],
   cot_time: wp.array[float],
+  # Out:
   grad_timestep: wp.array[float],
 ):
   """Adds the direct gradient of the timestep, a thread a world; after `integrate_adjoint`.
@@ -163,29 +168,28 @@ def impratio_gradient(invsqrt: wp.array[float], grad: wp.array[float]):
   grad[i] = -0.5 * invsqrt[i] * invsqrt[i] * invsqrt[i] * grad[i]
 
 
-def make_integration(step, qacc: wp.array) -> Integration:
-  """What the integration of a `StageAdjoint` reads; `qacc` is the acceleration it integrates."""
-  m, d, s = step.m, step.d, Integration()
-  s.timestep = m.opt.timestep
-  s.jnt_type, s.jnt_qposadr, s.jnt_dofadr = m.jnt_type, m.jnt_qposadr, m.jnt_dofadr
-  s.qpos, s.qvel = d.qpos, d.qvel
-  s.qacc = qacc
-  s.cot_qpos, s.cot_qvel = step.cotangents["qpos"], step.cotangents["qvel"]
-  return s
+def make_integration(rec: Recording, qacc: wp.array) -> Integration:
+  """What the integration reads; `qacc` is the acceleration that the step integrates."""
+  m, d, out = rec.m, rec.d, Integration()
+  out.timestep = m.opt.timestep
+  out.jnt_type, out.jnt_qposadr, out.jnt_dofadr = m.jnt_type, m.jnt_qposadr, m.jnt_dofadr
+  out.qpos, out.qvel, out.qacc = d.qpos, d.qvel, qacc
+  out.cot_qpos, out.cot_qvel = rec.cotangents["qpos"], rec.cotangents["qvel"]
+  return out
 
 
-def differentiate(step, integration: Integration, *, out: wp.array) -> None:
-  """Runs the adjoint of the integration of a `StageAdjoint`.
+def differentiate(rec: Recording, integration: Integration, *, out: wp.array) -> None:
+  """Runs the adjoint of the integration.
 
   It writes the direct gradients of positions and velocities, adds that of the time step, and writes
   the cotangent of the integrated acceleration to `out`, (nworld, nv).
   """
-  d, m, gradients = step.d, step.m, step.gradients
+  d, m, gradients = rec.d, rec.m, rec.gradients
   qvel = gradients["qvel"]
   outputs = [gradients["qpos"], qvel]
   wp.launch(integrate_adjoint, (d.nworld, m.njnt), inputs=[integration], outputs=outputs)
   wp.launch(acceleration_cotangent, out.shape, inputs=[m.opt.timestep, qvel], outputs=[out])
-  if "opt.timestep" in step.wrt:
-    inputs = [integration, qvel, step.cotangents["time"]]
+  if "opt.timestep" in rec.wrt:
+    inputs = [integration, qvel, rec.cotangents["time"]]
     outputs = [gradients["opt.timestep"]]
     wp.launch(timestep_adjoint, d.nworld, inputs=inputs, outputs=outputs)

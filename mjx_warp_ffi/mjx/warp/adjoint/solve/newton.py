@@ -17,8 +17,6 @@ from mjx_warp_ffi.mjx.warp.adjoint.solve import free_bodies
 from mjx_warp_ffi.mjx.warp.adjoint.solve.integrators import ENOUGH, discrete
 from mjx_warp_ffi.mjx.warp.adjoint.tape.vectors import add, negate
 
-CONE = int(ConstraintState.CONE)
-
 
 class Newton:
   """The solve with H at the solution d.qacc, and one Newton step towards that solution.
@@ -40,6 +38,7 @@ class Newton:
   def __init__(self, m: mjw.Model, d: mjw.Data, *, rows: bool, polish: bool = True):
     """See the class."""
     self.d, self.rows, self.m, self._polish = d, rows, m, polish
+    self.decoupled: free_bodies.Decoupled | None = None
     if not rows:
       return
     # Newton's H whatever the solver was, and no qacc_smooth, which nobody reads
@@ -55,9 +54,13 @@ class Newton:
     # the right-hand side, and the solver's own routine assembles and factors H for it.
     efc = dataclasses.replace(d.efc, Ma=self._rhs)
     self._d = dataclasses.replace(d, efc=efc, qfrc_smooth=zero, qfrc_constraint=zero)
-    self.decoupled = None
     if discrete(m) and m.body_freeadr.size:
       self.decoupled = free_bodies.Decoupled(m, d)
+
+  @property
+  def free_qacc(self) -> wp.array:
+    """Accelerations of free bodies: NaN at those that the discrete step does not solve apart."""
+    return self.decoupled.qacc if self.decoupled else self.d.qacc
 
   def restart(self) -> None:
     """Solves for the acceleration anew, from that of the forward solve.
@@ -127,9 +130,12 @@ def _widen(g: wp.array2d[float], out: wp.array2d[float]):
 
 @wp.kernel(enable_backward=False)
 def _compare(
+  # Data in:
   nefc: wp.array[int],
+  # In:
   before: wp.array2d[int],
   after: wp.array2d[int],
+  # Out:
   same: wp.array[bool],
 ):
   """Whether H is the same in a world: no row changed sides, and none is in the middle of a cone.
@@ -139,7 +145,7 @@ def _compare(
   world = wp.tid()
   done = wp.bool(True)
   for r in range(wp.min(nefc[world], before.shape[1])):
-    if before[world, r] != after[world, r] or after[world, r] == CONE:
+    if before[world, r] != after[world, r] or after[world, r] == ConstraintState.CONE:
       done = False
   same[world] = done
 

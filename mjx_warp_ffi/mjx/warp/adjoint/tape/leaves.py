@@ -1,8 +1,25 @@
-"""How a kernel reads a field of the model, which has one row for all worlds, or one for each."""
+"""The leaves of the model and the fields of Data by their names, and how kernels read them."""
 
 from typing import Any
 
+import mujoco_warp as mjw
 import warp as wp
+
+# What MuJoCo Warp keeps of a parameter, where that is another function of it.
+STORED = {"opt.impratio": "opt.impratio_invsqrt"}
+
+
+def stored(name: str) -> str:
+  """The name of the field in which MuJoCo Warp keeps a parameter."""
+  return STORED.get(name, name)
+
+
+def parameter(m: mjw.Model, name: str) -> wp.array:
+  """A field of the model by its dotted name, as MuJoCo Warp stores it."""
+  out: Any = m
+  for part in stored(name).split("."):
+    out = getattr(out, part)
+  return out
 
 
 @wp.func

@@ -15,12 +15,14 @@ import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.staging.fork import Side
+from mjx_warp_ffi.mjx.warp.staging.fork import SideStream
+
+_Struct = TypeVar("_Struct")
 
 
 def _words(array: wp.array) -> int:
@@ -49,6 +51,18 @@ def alias(array: wp.array) -> wp.array:
   )
   twin._keep_alive = array  # a view made from a pointer does not own its memory
   return twin
+
+
+def part_of(flat: wp.array, start: int, *, like: wp.array) -> wp.array:
+  """The floats of a flat array from `start` on, as an array of the same kind as another one."""
+  assert flat.ptr is not None
+  return wp.array(
+    ptr=flat.ptr + 4 * start,
+    dtype=like.dtype,
+    shape=like.shape,
+    strides=like.strides,
+    device=flat.device,
+  )
 
 
 @wp.func
@@ -97,7 +111,9 @@ class _Calls:
     return (self.backward if adjoint else self.forward) is not None
 
   def run(self, adjoint: bool) -> None:
-    (self.backward if adjoint else self.forward)()  # pyright: ignore[reportOptionalCall]
+    call = self.backward if adjoint else self.forward
+    if call is not None:
+      call()
 
 
 @dataclasses.dataclass
@@ -112,6 +128,10 @@ class Tape:
 
   Use: make arrays, twins and structs, record launches, `finish()` once; then `forward()`,
   `clear()`, seed the gradients of outputs, `backward()`, all of which a graph may capture.
+
+  What has to run ahead of all that is recorded too, in two phases: `when_recomputed` what reads the
+  forward pass that was evaluated once more, `before_sweep` what makes or reads the frozen
+  velocities. The owner of the tape runs them, each in the order in which it was recorded.
 
   Args:
     nworld: number of worlds, the first axis of every array made here.
@@ -130,9 +150,13 @@ class Tape:
     self._structs: dict[int, tuple[Any, Any, dict[str, Any]]] = {}  # by id: itself, an empty one
     self._steps: list[_Step] = []
     self._section, self._beside = 0, False
-    self._side = Side() if self.device.is_cuda else None
+    self._side = SideStream() if self.device.is_cuda else None
     self.flat: wp.array | None = None
-    self.muted = False  # whether powers recorded now are left out, because they are zero
+    self._starts: dict[int, int] = {}  # in floats, by id of the array
+    self._muted = False
+    self._fill_cotangents: list[Callable[[], None]] = []
+    self._when_recomputed: list[Callable[[], None]] = []
+    self._before_sweep: list[Callable[[], None]] = []
 
   def dim(self, count: int) -> tuple[int, int]:
     """The dimensions of a launch over worlds and as many others, the fastest in memory last."""
@@ -170,7 +194,7 @@ class Tape:
       return array
     return self.track(alias(array))
 
-  def struct(self, struct: Any, /, **fields: Any) -> Any:
+  def struct(self, struct: type[_Struct], /, **fields: Any) -> _Struct:
     """A struct whose arrays get their gradients at `finish()`."""
     out = struct()
     self._structs[id(out)] = (out, struct(), fields)
@@ -203,7 +227,7 @@ class Tape:
       dim: the number of threads a world, or the dimensions of the launch.
       inputs: all arguments but the last.
     """
-    if self.muted:
+    if self._muted:
       return
     shape, dim = ((self.nworld, dim), self.dim(dim)) if isinstance(dim, int) else (dim, dim)
     strides = (0,) * len(shape)
@@ -233,6 +257,42 @@ class Tape:
   def field(self, struct: Any, name: str) -> Any:
     """What a struct made here holds, or will hold after `finish()`."""
     return self._structs[id(struct)][2][name]
+
+  def fill_cotangents(self, launch: Callable[[], None]) -> None:
+    """Records what writes cotangents, once the forward pass is there, ahead of all that reads."""
+    self._fill_cotangents.append(launch)
+
+  def when_recomputed(self, launch: Callable[[], None]) -> None:
+    """Records what runs as soon as the forward pass has been evaluated once more."""
+    self._when_recomputed.append(launch)
+
+  def before_sweep(self, launch: Callable[[], None]) -> None:
+    """Records what runs when the linear solves are done, ahead of all kernels of the tape."""
+    self._before_sweep.append(launch)
+
+  @property
+  def waits_for_recompute(self) -> bool:
+    """Whether something is recorded by `when_recomputed` so far."""
+    return bool(self._when_recomputed)
+
+  def run_recomputed(self) -> None:
+    """Runs what `fill_cotangents` has recorded, then what `when_recomputed` has."""
+    for launch in (*self._fill_cotangents, *self._when_recomputed):
+      launch()
+
+  def run_before_sweep(self) -> None:
+    """Runs what `before_sweep` has recorded."""
+    for launch in self._before_sweep:
+      launch()
+
+  @contextlib.contextmanager
+  def muted(self, muted: bool) -> Iterator[None]:
+    """Leaves out the powers that are recorded here, because they are zero."""
+    before, self._muted = self._muted, muted
+    try:
+      yield
+    finally:
+      self._muted = before
 
   def _adjoint_of(self, inputs: Sequence[Any]) -> list[Any]:
     return [self._structs[id(x)][1] if id(x) in self._structs else None for x in inputs]
@@ -267,17 +327,15 @@ class Tape:
     starts = np.concatenate([[0], np.cumsum([(n + 3) // 4 * 4 for n in sizes])]).astype(int)
     self.flat = wp.zeros(max(1, int(starts[-1])), dtype=float, device=self.device)
     for array, start in zip(self._with_gradient, starts, strict=False):
-      grad = wp.array(
-        ptr=self.flat.ptr + 4 * int(start),
-        dtype=array.dtype,
-        shape=array.shape,
-        strides=array.strides,
-        device=self.device,
-      )
-      array.grad = grad
+      array.grad = part_of(self.flat, int(start), like=array)
+      self._starts[id(array)] = int(start)
     for struct, _, fields in self._structs.values():
       for name, value in fields.items():
         setattr(struct, name, value)
+
+  def start_of(self, array: wp.array) -> int:
+    """Where in `flat` the gradient of an array of this tape starts, in floats."""
+    return self._starts[id(array)]
 
   def clear(self) -> None:
     """Zeroes all gradients."""

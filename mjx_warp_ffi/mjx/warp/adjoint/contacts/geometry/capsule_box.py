@@ -19,12 +19,12 @@ from mujoco_warp._src import collision_primitive_core as core
 from mujoco_warp._src.math import make_frame
 
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import (
-  Contact,
+  ContactPlace,
   Geom,
-  Pool,
   load_geom,
   make_contact,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
 
 NEARNESS = wp.constant(1.0e-5)  # weight of how near a feature is, beside how well it fits
 MISFIT = wp.constant(1.0e-3)  # beyond which no formula counts as found
@@ -83,7 +83,7 @@ def _second(code: int, s1: float, p: wp.vec3, h: wp.vec3, size: wp.vec3) -> floa
 
 
 @wp.func
-def _sphere(a: Geom, b: Geom, s: float) -> Contact:
+def _sphere(a: Geom, b: Geom, s: float) -> ContactPlace:
   """The sphere at s on the axis of capsule `a` against box `b`."""
   center = a.pos + a.axis * (a.size[1] * s)
   dist, pos, normal = core.sphere_box(center, a.size[0], b.pos, b.rot, b.size)
@@ -91,7 +91,7 @@ def _sphere(a: Geom, b: Geom, s: float) -> Contact:
 
 
 @wp.func
-def capsule_box(a: Geom, b: Geom, slot: int, code: int) -> Contact:
+def capsule_box(a: Geom, b: Geom, slot: int, code: int) -> ContactPlace:
   """A capsule and a box, the contact of `slot` by the formulas of `code`."""
   p = wp.transpose(b.rot) @ (a.pos - b.pos)
   h = wp.transpose(b.rot) @ a.axis * a.size[1]
@@ -148,10 +148,14 @@ def _find_second(s: float, s1: float, p: wp.vec3, h: wp.vec3, size: wp.vec3) -> 
 
 @wp.kernel(enable_backward=False)
 def capsule_box_codes(
-  pool: Pool,
+  # In:
+  pool: ContactPool,
+  # Data in:
   geom_xpos: wp.array2d[wp.vec3],
   geom_xmat: wp.array2d[wp.mat33],
+  # Model:
   geom_size: wp.array2d[wp.vec3],
+  # Out:
   code_out: wp.array[int],
 ):
   """Finds which formulas gave the contacts of capsules with boxes."""

@@ -2,9 +2,9 @@
 
 A contact's witness points tell which vertex, edge or face they lie on more surely than its normal
 does: where the depth is tiny, the normal is the difference of two nearly equal points. So the
-features near the witness points are all tried, by every rule of `convex`, and
-those that reproduce the contact best are kept. Where none does, the contact keeps MJWarp's values
-and its gradient becomes NaN (`poison_unknown`).
+features near the witness points are all tried, by every rule of `convex`, and those that reproduce
+the contact best are kept. Where none does, the contact keeps MJWarp's values and its gradient
+becomes NaN (`poison_unknown`).
 """
 
 import warp as wp
@@ -13,7 +13,7 @@ from mujoco_warp._src.math import make_frame
 
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.candidates import (
   ALIGNED,
-  Side,
+  ContactSide,
   clipped_candidate,
   is_flat,
   is_round,
@@ -38,7 +38,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.features import (
   newton_inverse,
   residual,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.mismatch import Truth, mismatch
+from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.mismatch import SoughtContact, mismatch
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.polytopes import (
   NONE,
   crossing_edge,
@@ -47,7 +47,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.polytopes import (
   nearest_vertex,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.search import (
-  Pair,
+  FeaturePair,
   find_triangle,
   find_vertical,
 )
@@ -55,12 +55,13 @@ from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import (
   Feature,
   Frozen,
   Geom,
-  Pool,
   Surfaces,
   load_geom,
   make_contact,
   poison,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 wp.set_module_options({"enable_backward": False, "max_unroll": 1})
 
@@ -71,15 +72,8 @@ WORST = wp.constant(0.01)  # relative mismatch beyond which no feature counts as
 WORST_CURVED = wp.constant(0.05)  # EPA is noisy on curved surfaces
 NOISE = wp.constant(2.0e-6)  # of the normal, times the size of the geoms over the depth
 
-_BOX = wp.constant(int(GeomType.BOX))
-_CAPSULE = wp.constant(int(GeomType.CAPSULE))
-_CYLINDER = wp.constant(int(GeomType.CYLINDER))
-_MESH = wp.constant(int(GeomType.MESH))
-_PLANE = wp.constant(int(GeomType.PLANE))
-_HFIELD = wp.constant(int(GeomType.HFIELD))
 
-
-@wp.struct
+@struct
 class Match:
   """The best explanation of a contact so far."""
 
@@ -114,15 +108,17 @@ def _fixes_normal(first: int, second: int) -> bool:
 
 
 @wp.func
-def _best_single(a: Side, b: Side, s: Surfaces, truth: Truth, match: Match) -> Match:
+def _best_single(
+  a: ContactSide, b: ContactSide, s: Surfaces, sought: SoughtContact, match: Match
+) -> Match:
   """Tries all pairs of features that fix a normal, until one fits within rounding."""
   best = match
   hint = Hint()
-  hint.normal = truth.contact.frame[0]
+  hint.normal = sought.contact.frame[0]
   for ka in range(4):
     fa = Feature()
     fa.kind = NONE
-    if best.score > 0.0 and (ka != 1 or a.geom.kind == _HFIELD):
+    if best.score > 0.0 and (ka != 1 or a.geom.kind == GeomType.HFIELD):
       fa = single_candidate(a, s, (ka + 2) % 4)  # faces first
     for kb in range(4):
       fb = Feature()
@@ -131,12 +127,12 @@ def _best_single(a: Side, b: Side, s: Surfaces, truth: Truth, match: Match) -> M
         fb = single_candidate(b, s, (kb + 2) % 4)
       if kb == 1 and wp.abs(wp.dot(a.geom.axis, b.geom.axis)) < PARALLEL:
         fb.kind = NONE
-      if a.geom.kind == _HFIELD:
+      if a.geom.kind == GeomType.HFIELD:
         fb.pad = 0.5 * a.margin
       if _fixes_normal(fa.kind, fb.kind):
         hint.start = _polished(a.geom, b.geom, fa, fb, a.geom.rot @ a.n)
         hint.inverse = newton_inverse(a.geom, b.geom, fa, fb, hint.start)
-        score = mismatch(single_contact(a.geom, b.geom, fa, fb, hint), truth)
+        score = mismatch(single_contact(a.geom, b.geom, fa, fb, hint), sought)
         if score < best.score * BETTER:
           best.score = score
           best.rule = SINGLE
@@ -147,7 +143,7 @@ def _best_single(a: Side, b: Side, s: Surfaces, truth: Truth, match: Match) -> M
 
 
 @wp.func
-def _touched(a: Side, s: Surfaces, w: wp.vec3, start: wp.vec3, way: int) -> Feature:
+def _touched(a: ContactSide, s: Surfaces, w: wp.vec3, start: wp.vec3, way: int) -> Feature:
   """What of geom a a capsule or cylinder may touch near w.
 
   By the `way`: with its side a face (0), an edge (1) or a vertex (2); with an end a vertex (3) or
@@ -161,7 +157,7 @@ def _touched(a: Side, s: Surfaces, w: wp.vec3, start: wp.vec3, way: int) -> Feat
     if wp.length_sq(edge) > 0.0:
       found.kind = EDGE
       found.direction = edge
-  if a.geom.kind == _BOX or a.geom.kind == _MESH:
+  if a.geom.kind == GeomType.BOX or a.geom.kind == GeomType.MESH:
     if way == 2 or way == 3:
       found = nearest_vertex(a.geom, s, a.data, w)
     if way == 4:
@@ -170,35 +166,37 @@ def _touched(a: Side, s: Surfaces, w: wp.vec3, start: wp.vec3, way: int) -> Feat
 
 
 @wp.func
-def _best_clipped(a: Side, b: Side, s: Surfaces, truth: Truth, which: int, match: Match) -> Match:
+def _best_clipped(
+  a: ContactSide, b: ContactSide, s: Surfaces, sought: SoughtContact, which: int, match: Match
+) -> Match:
   """Tries the contacts on a face of a; if `which` is 2, a is the second geom."""
   best = match
   face = facing(a.geom, s, a.data, a.w, a.n, True)
   if face.kind == NONE:
     return best
   normal = a.geom.rot @ face.normal
-  v = truth.contact.pos + truth.contact.frame[0] * (0.5 * truth.contact.dist)
+  v = sought.contact.pos + sought.contact.frame[0] * (0.5 * sought.contact.dist)
   if which == 2:
-    v = truth.contact.pos - truth.contact.frame[0] * (0.5 * truth.contact.dist)
+    v = sought.contact.pos - sought.contact.frame[0] * (0.5 * sought.contact.dist)
   if which == 0:
     other = facing(b.geom, s, b.data, b.w, b.n, True)
     along = wp.dot(normal, b.geom.rot @ other.normal)
     if other.kind == NONE or along > -ALIGNED:
       return best
     v = (
-      truth.contact.pos
-      - truth.contact.frame[0] * (0.5 * truth.contact.dist)
-      - normal * (truth.contact.dist / along)
+      sought.contact.pos
+      - sought.contact.frame[0] * (0.5 * sought.contact.dist)
+      - normal * (sought.contact.dist / along)
     )
   va = wp.transpose(a.geom.rot) @ (v - a.geom.pos)
   vb = wp.transpose(b.geom.rot) @ (v - b.geom.pos)
   hint = Hint()
-  hint.normal = truth.contact.frame[0]
+  hint.normal = sought.contact.frame[0]
   hint.start = b.geom.rot @ wp.vec3(vb[0], vb[1], 0.0)
   ways = wp.int32(1)
-  if b.geom.kind == _CYLINDER:
+  if b.geom.kind == GeomType.CYLINDER:
     ways = 2
-  if b.geom.kind == _CAPSULE:
+  if b.geom.kind == GeomType.CAPSULE:
     ways = 5
   for k in range(3 * ways):
     how = k % 3
@@ -210,11 +208,11 @@ def _best_clipped(a: Side, b: Side, s: Surfaces, truth: Truth, which: int, match
     fb = clipped_candidate(b, s, vb, how)
     if which == 0 and how != CORNER:
       fb.normal = facing(b.geom, s, b.data, vb, b.n, True).normal
-    if b.geom.kind == _CAPSULE:
+    if b.geom.kind == GeomType.CAPSULE:
       fb.pad = 0.5 * b.margin
     if best.score > 0.0 and fa.kind == FACE and fb.kind != NONE:
       rule = CLIPPED + 3 * which + how
-      score = mismatch(clipped_contact(a.geom, b.geom, fa, fb, rule, hint), truth)
+      score = mismatch(clipped_contact(a.geom, b.geom, fa, fb, rule, hint), sought)
       if score < best.score * BETTER:
         best.score = score
         best.rule = rule
@@ -228,7 +226,9 @@ def _best_clipped(a: Side, b: Side, s: Surfaces, truth: Truth, which: int, match
 
 
 @wp.func
-def _best_of_pair(a: Side, b: Side, pair: Pair, rule: int, truth: Truth, match: Match) -> Match:
+def _best_of_pair(
+  a: ContactSide, b: ContactSide, pair: FeaturePair, rule: int, sought: SoughtContact, match: Match
+) -> Match:
   """Takes two features by a rule of their own if they explain the contact better."""
   best = match
   if pair.score < best.score * BETTER:
@@ -236,29 +236,29 @@ def _best_of_pair(a: Side, b: Side, pair: Pair, rule: int, truth: Truth, match: 
     best.rule = rule
     best.fa = pair.fa
     best.fb = pair.fb
-    best.hint.normal = truth.contact.frame[0]
+    best.hint.normal = sought.contact.frame[0]
   return best
 
 
 @wp.func
-def _best_match(a: Side, b: Side, s: Surfaces, truth: Truth) -> Match:
+def _best_match(a: ContactSide, b: ContactSide, s: Surfaces, sought: SoughtContact) -> Match:
   """Tries all rules, those that MJWarp prefers first; nothing beats a match within rounding."""
   kind_a = a.geom.kind
   kind_b = b.geom.kind
   match = Match()
   match.score = 1.0e30
   if is_flat(kind_a) and is_flat(kind_b):
-    match = _best_clipped(a, b, s, truth, 0, match)
+    match = _best_clipped(a, b, s, sought, 0, match)
   if is_flat(kind_a) and match.score > 0.0:
-    match = _best_clipped(a, b, s, truth, 1, match)
+    match = _best_clipped(a, b, s, sought, 1, match)
   if is_flat(kind_b) and match.score > 0.0:
-    match = _best_clipped(b, a, s, truth, 2, match)
+    match = _best_clipped(b, a, s, sought, 2, match)
   if match.score > 0.0:
-    match = _best_single(a, b, s, truth, match)
-  if match.score > 0.0 and kind_a == _HFIELD and truth.contact.dist < 0.0:
-    match = _best_of_pair(a, b, find_vertical(a, b, s, truth), VERTICAL, truth, match)
-  if match.score > 0.0 and truth.contact.dist <= 0.0:
-    match = _best_of_pair(a, b, find_triangle(a, b, s, truth), TRIANGLE, truth, match)
+    match = _best_single(a, b, s, sought, match)
+  if match.score > 0.0 and kind_a == GeomType.HFIELD and sought.contact.dist < 0.0:
+    match = _best_of_pair(a, b, find_vertical(a, b, s, sought), VERTICAL, sought, match)
+  if match.score > 0.0 and sought.contact.dist <= 0.0:
+    match = _best_of_pair(a, b, find_triangle(a, b, s, sought), TRIANGLE, sought, match)
   worst = WORST
   if match.fa.kind >= RIM or match.fb.kind >= RIM:
     worst = WORST_CURVED
@@ -291,12 +291,17 @@ def _save(frozen: Frozen, i: int, match: Match):
 
 @wp.kernel
 def classify_contacts(
-  pool: Pool,
+  # In:
+  pool: ContactPool,
   surfaces: Surfaces,
+  # Data in:
   geom_xpos: wp.array2d[wp.vec3],
   geom_xmat: wp.array2d[wp.mat33],
+  # Model:
   geom_size: wp.array2d[wp.vec3],
+  # In:
   first_rule: wp.array2d[int],
+  # Out:
   frozen: Frozen,
 ):
   """Finds rule and features of the contacts whose types have SINGLE in `first_rule`."""
@@ -312,36 +317,38 @@ def classify_contacts(
   frozen.rule[i] = first_rule[kind_a, kind_b]
   if first_rule[kind_a, kind_b] != SINGLE:
     return
-  mesh_row = pool.worldid[i] % surfaces.geom_dataid.shape[0]
+  mesh_row = pool.world[i] % surfaces.geom_dataid.shape[0]
   ga = load_geom(pool, geom_xpos, geom_xmat, geom_size, i, 0)
   gb = load_geom(pool, geom_xpos, geom_xmat, geom_size, i, 1)
-  truth = Truth()
-  truth.contact = make_contact(pool.dist[i], pool.pos[i], pool.frame[i])
+  sought = SoughtContact()
+  sought.contact = make_contact(pool.dist[i], pool.pos[i], pool.frame[i])
   n = pool.frame[i][0]
-  if kind_a == _HFIELD and pool.dist[i] > 0.0:
+  if kind_a == GeomType.HFIELD and pool.dist[i] > 0.0:
     n = -n
   half = n * (0.5 * pool.dist[i])
   margin = pool.margin[i]
   a = make_side(ga, surfaces.geom_dataid[mesh_row, g[0]], margin, pool.pos[i] - half, n)
   b = make_side(gb, surfaces.geom_dataid[mesh_row, g[1]], margin, pool.pos[i] + half, -n)
-  truth.length = wp.length(b.w)
-  if kind_a != _PLANE and kind_a != _HFIELD:
-    truth.length = wp.min(truth.length, wp.length(a.w)) + 0.01 * truth.length
+  sought.length = wp.length(b.w)
+  if kind_a != GeomType.PLANE and kind_a != GeomType.HFIELD:
+    sought.length = wp.min(sought.length, wp.length(a.w)) + 0.01 * sought.length
   depth = wp.max(wp.abs(pool.dist[i] - margin), 1.0e-9)
-  truth.noise = wp.min(NOISE * truth.length / depth, 0.2)
-  truth.depth_weight = 1.0
+  sought.noise = wp.min(NOISE * sought.length / depth, 0.2)
+  sought.depth_weight = 1.0
   if is_round(kind_a) or is_round(kind_b):
-    truth.depth_weight = 0.1
-  _save(frozen, i, _best_match(a, b, surfaces, truth))
+    sought.depth_weight = 0.1
+  _save(frozen, i, _best_match(a, b, surfaces, sought))
 
 
 @wp.kernel
 def poison_unknown(
-  pool: Pool,
+  # In:
+  pool: ContactPool,
   frozen: Frozen,
   grad_dist: wp.array[float],
   grad_pos: wp.array[wp.vec3],
   grad_frame: wp.array[wp.mat33],
+  # Out:
   grad_geom_xpos: wp.array2d[wp.vec3],
   grad_geom_xmat: wp.array2d[wp.mat33],
   grad_geom_size: wp.array2d[wp.vec3],
@@ -359,4 +366,4 @@ def poison_unknown(
   g = pool.geom[i]
   for j in range(2):
     if g[j] >= 0:
-      poison(pool.worldid[i], g[j], grad_geom_xpos, grad_geom_xmat, grad_geom_size)
+      poison(pool.world[i], g[j], grad_geom_xpos, grad_geom_xmat, grad_geom_size)

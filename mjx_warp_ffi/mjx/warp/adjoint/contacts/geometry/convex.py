@@ -10,8 +10,8 @@ A few rules give a contact from its features (`classify` finds rule and features
   normal, and from there measured along the normal of the contact: that of the reference face, or,
   for two faces in GJK and EPA, that of the second geom's face (a MJWarp convention: the two are
   within 5 degrees).
-* TRIANGLE: see `triangle`.
-* VERTICAL: see `vertical`.
+* TRIANGLE: the projection of the origin to three differences of vertices, see `epa_triangle`.
+* VERTICAL: a point and what is above or below it, see `heightfield_vertical`.
 """
 
 import warp as wp
@@ -28,19 +28,20 @@ from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.features import (
 )
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.heightfield_vertical import vertical_gap
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import (
-  Contact,
+  ContactPlace,
   Feature,
   Frozen,
   Geom,
-  Pool,
   load_geom,
   make_contact,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 # The rule of a contact. CLIPPED is 2 + 3 * which + how, where `which` is the reference face: the
 # first geom's with the normal of the second's (0), the first's (1), the second's (2).
 UNKNOWN = wp.constant(-1)  # keeps MJWarp's values, and its gradient is not known
-ELSEWHERE = wp.constant(0)  # a closed form of `primitive`
+ELSEWHERE = wp.constant(0)  # a closed form of `primitives`
 SINGLE = wp.constant(1)
 CLIPPED = wp.constant(2)
 TRIANGLE = wp.constant(11)
@@ -49,11 +50,8 @@ VERTEX = wp.constant(0)
 CUT = wp.constant(1)
 CORNER = wp.constant(2)
 
-_CAPSULE = wp.constant(int(GeomType.CAPSULE))
-_CYLINDER = wp.constant(int(GeomType.CYLINDER))
 
-
-@wp.struct
+@struct
 class Hint:
   """What of a contact is known and constant besides its features.
 
@@ -71,7 +69,7 @@ class Hint:
 
 
 @wp.func
-def _contact(dist: float, pos: wp.vec3, n: wp.vec3, like: wp.vec3) -> Contact:
+def _contact(dist: float, pos: wp.vec3, n: wp.vec3, like: wp.vec3) -> ContactPlace:
   """A contact with MJWarp's choice of tangents, and of the normal's sign, for a normal `like` n.
 
   The sign is the other one where a height field's raised surface is near, but not touched.
@@ -86,7 +84,7 @@ def _contact(dist: float, pos: wp.vec3, n: wp.vec3, like: wp.vec3) -> Contact:
 
 
 @wp.func
-def single_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, hint: Hint) -> Contact:
+def single_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, hint: Hint) -> ContactPlace:
   """The contact of two features by the normal that they define."""
   n = refined_normal(a, b, fa, fb, hint.start, hint.inverse)
   pa = support(a, fa, n)
@@ -130,13 +128,13 @@ def _side_offset(a: Geom, b: Geom, fa: Feature, fb: Feature, hint: Hint) -> wp.v
   MJWarp takes the line through its first witness point. The normal there is not that of the face
   if it found b to touch an edge or a vertex of a.
   """
-  if b.kind != _CAPSULE and not (b.kind == _CYLINDER and fb.kind == EDGE):
+  if b.kind != GeomType.CAPSULE and not (b.kind == GeomType.CYLINDER and fb.kind == EDGE):
     return wp.vec3(0.0)
   n = -(a.rot @ fa.normal)
   if hint.touched.kind != FACE:
     n = _touch_normal(a, b, hint)
   across = n - b.axis * wp.dot(b.axis, n)
-  if b.kind == _CYLINDER:
+  if b.kind == GeomType.CYLINDER:
     return wp.normalize(across) * b.size[0]
   # a capsule's line is that of the inflated capsule, taken back along the normal of the face
   return across * (b.size[0] + fb.pad) + a.rot @ fa.normal * fb.pad
@@ -160,7 +158,9 @@ def _clipped_point(a: Geom, b: Geom, fa: Feature, fb: Feature, how: int, hint: H
 
 
 @wp.func
-def clipped_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, rule: int, hint: Hint) -> Contact:
+def clipped_contact(
+  a: Geom, b: Geom, fa: Feature, fb: Feature, rule: int, hint: Hint
+) -> ContactPlace:
   """A contact on the face of a, which is the second geom if the rule says so."""
   which = (rule - CLIPPED) // 3
   v = _clipped_point(a, b, fa, fb, (rule - CLIPPED) % 3, hint)
@@ -178,14 +178,14 @@ def clipped_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, rule: int, hint:
 
 
 @wp.func
-def triangle_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, hint: Hint) -> Contact:
+def triangle_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, hint: Hint) -> ContactPlace:
   """The contact at the triangle of differences of vertices where EPA stopped."""
   found = triangle_projection(a, b, fa, fb, hint.normal)
   return _contact(found.dist, found.pos, found.normal, hint.normal)
 
 
 @wp.func
-def vertical_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, hint: Hint) -> Contact:
+def vertical_contact(a: Geom, b: Geom, fa: Feature, fb: Feature, hint: Hint) -> ContactPlace:
   """The contact of a point of b with what is above or below it of height field a."""
   found = vertical_gap(a, b, fa, fb)
   pos = found.point + a.axis * (0.5 * found.gap)
@@ -206,11 +206,15 @@ def load_feature(frozen: Frozen, i: int, j: int) -> Feature:
 
 @wp.kernel(enable_backward=True)
 def convex_contacts(
-  pool: Pool,
+  # In:
+  pool: ContactPool,
   frozen: Frozen,
+  # Data in:
   geom_xpos: wp.array2d[wp.vec3],
   geom_xmat: wp.array2d[wp.mat33],
+  # Model:
   geom_size: wp.array2d[wp.vec3],
+  # Out:
   dist_out: wp.array[float],
   pos_out: wp.array[wp.vec3],
   frame_out: wp.array[wp.mat33],
@@ -237,7 +241,7 @@ def convex_contacts(
   hint.inverse = frozen.inverse[i]
   hint.touched = load_feature(frozen, i, 2)
   hint.touching = load_feature(frozen, i, 3)
-  contact = Contact()
+  contact = ContactPlace()
   if rule == SINGLE:
     contact = single_contact(a, b, fa, fb, hint)
   elif rule == TRIANGLE:
@@ -255,7 +259,9 @@ def convex_contacts(
 
 @wp.kernel(enable_backward=False)
 def refine_contacts(
-  pool: Pool,
+  # Data out:
+  pool: ContactPool,
+  # In:
   frozen: Frozen,
   dist: wp.array[float],
   pos: wp.array[wp.vec3],

@@ -11,9 +11,10 @@ import warp as wp
 
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.features import scale
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import Feature, Geom
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 
-@wp.struct
+@struct
 class Projection:
   """The projection of the origin to a triangle of differences."""
 

@@ -31,19 +31,13 @@ FACE = wp.constant(2)
 RIM = wp.constant(3)
 ELLIPSOID = wp.constant(4)
 
-_SPHERE = wp.constant(int(GeomType.SPHERE))
-_CAPSULE = wp.constant(int(GeomType.CAPSULE))
-_ELLIPSOID = wp.constant(int(GeomType.ELLIPSOID))
-_CYLINDER = wp.constant(int(GeomType.CYLINDER))
-_BOX = wp.constant(int(GeomType.BOX))
-
 
 @wp.func
 def scale(geom: Geom) -> wp.vec3:
   """The lengths that a feature's point is given in."""
-  if geom.kind == _BOX or geom.kind == _ELLIPSOID:
+  if geom.kind == GeomType.BOX or geom.kind == GeomType.ELLIPSOID:
     return geom.size
-  if geom.kind == _CAPSULE or geom.kind == _CYLINDER:
+  if geom.kind == GeomType.CAPSULE or geom.kind == GeomType.CYLINDER:
     return wp.vec3(geom.size[0], geom.size[0], geom.size[1])
   return wp.vec3(1.0, 1.0, 1.0)
 
@@ -51,9 +45,9 @@ def scale(geom: Geom) -> wp.vec3:
 @wp.func
 def radius(geom: Geom, feature: Feature) -> float:
   """How far the surface is from the feature's point or line."""
-  if geom.kind == _SPHERE or geom.kind == _CAPSULE:
+  if geom.kind == GeomType.SPHERE or geom.kind == GeomType.CAPSULE:
     return geom.size[0] + feature.pad
-  if geom.kind == _CYLINDER and (feature.kind == EDGE or feature.kind == POINT):
+  if geom.kind == GeomType.CYLINDER and (feature.kind == EDGE or feature.kind == POINT):
     return geom.size[0] + feature.pad
   return feature.pad
 

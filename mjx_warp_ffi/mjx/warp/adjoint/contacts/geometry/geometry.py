@@ -38,9 +38,9 @@ exactly, where EPA leaves errors of 1e-3 to 1e-2 in the normal. In a model where
 contacts than those that are differentiated would be some thirty times further off in the gradient.
 
 Which rule serves which pair:
-* `primitive`: what MJWarp solves in closed form, through its own functions.
+* `primitives`: what MJWarp solves in closed form, through its own functions.
 * `capsule_box`: capsule and box.
-* `sdf`: SDFs, by the derivative of the search that found the contact.
+* `sdf/`: SDFs, by the derivative of the search that found the contact.
 * `convex`: all others, from the features that `classify` finds.
 tests/adjoint/test_adjoint_contact_geometry.py prints a table of the errors of every pair
 (`-m slow -s`).
@@ -69,7 +69,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.sdf.sdf_contacts import (
   SdfContacts,
   has_plugins,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import Frozen, Pool, Surfaces
+from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import Frozen, Surfaces
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
 
 _POLYTOPES_AND_CURVED = tuple(
   getattr(mjw.GeomType, name)
@@ -142,6 +143,8 @@ class ContactGeometry:
     iterative = [pair for pair, rule in rules.items() if rule == SINGLE]
     self.refines = any(kind in pair for pair in iterative for kind in _CURVED)
     self._pool = _pool(m, d)
+    self._code = wp.zeros(d.naconmax, dtype=int, device=device)
+    self._poses = [d.geom_xpos, d.geom_xmat, m.geom_size]
     self._sdf = SdfContacts(m, d, self._pool) if any(map(_is_sdf, pairs)) else None
     self._surfaces = _surfaces(m)
     self._frozen = _frozen(d.naconmax if self._has_convex else 0, device)
@@ -162,9 +165,10 @@ class ContactGeometry:
     """
     self._poses = [geom_xpos, geom_xmat, self._m.geom_size]
     if self._has_capsule_box:
-      self._launch(capsule_box_codes, [self._pool, *self._poses, self._pool.code])
+      self._launch(capsule_box_codes, [self._pool, *self._poses, self._code])
     if self._primitive:
-      self._launch(self._primitive, [self._pool, *self._poses, *self._outputs()])
+      inputs = [self._pool, self._code, *self._poses, *self._outputs()]
+      self._launch(self._primitive, inputs)
     if self._sdf:
       self._sdf.forward(self._poses, self._outputs())
     if self._has_convex:
@@ -200,12 +204,13 @@ class ContactGeometry:
     grads_in = [grad_geom_xpos, grad_geom_xmat, grad_geom_size]
     grads_out = [grad_dist, grad_pos, grad_frame]
     if self._primitive:
-      self._launch_adjoint(self._primitive, [self._pool], [Pool(), *grads_in], grads_out)
+      constants, grads = [self._pool, self._code], [ContactPool(), None, *grads_in]
+      self._launch_adjoint(self._primitive, constants, grads, grads_out)
     if self._sdf:
       self._sdf.backward(self._poses, grads_out, grads_in=grads_in)
     if self._has_convex:
-      constants = [self._pool, self._frozen]
-      self._launch_adjoint(convex_contacts, constants, [Pool(), Frozen(), *grads_in], grads_out)
+      constants, grads = [self._pool, self._frozen], [ContactPool(), Frozen(), *grads_in]
+      self._launch_adjoint(convex_contacts, constants, grads, grads_out)
       self._launch(poison_unknown, [*constants, *grads_out, *grads_in])
 
   def _outputs(self) -> list[wp.array]:
@@ -227,18 +232,17 @@ class ContactGeometry:
     )
 
 
-def _pool(m: mjw.Model, d: mjw.Data) -> Pool:
+def _pool(m: mjw.Model, d: mjw.Data) -> ContactPool:
   """The arrays of the contact pool that the kernels read."""
-  pool = Pool()
+  pool = ContactPool()
   pool.nacon = d.nacon
   pool.geom = d.contact.geom
-  pool.worldid = d.contact.worldid
+  pool.world = d.contact.worldid
   pool.slot = d.contact.geomcollisionid
   pool.dist = d.contact.dist
   pool.pos = d.contact.pos
   pool.frame = d.contact.frame
   pool.margin = d.contact.includemargin
-  pool.code = wp.zeros(d.naconmax, dtype=int, device=d.nacon.device)
   pool.geom_type = m.geom_type
   return pool
 

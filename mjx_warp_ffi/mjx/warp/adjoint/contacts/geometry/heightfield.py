@@ -2,8 +2,8 @@
 
 MJWarp collides a height field as prisms, two a cell, whose tops are raised by the contact's margin.
 Between neighbouring prisms there are walls, and these too can be what it finds. As in
-`polygon`, w and n are a point near the surface and its outward normal in the frame
-of the field, and nothing is differentiated.
+`polytopes`, w and n are a point near the surface and its outward normal in the frame of the field,
+and nothing is differentiated.
 """
 
 import warp as wp
@@ -15,6 +15,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.polytopes import (
   segment_distance,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import Feature, Surfaces
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 wp.set_module_options({"enable_backward": False})
 
@@ -120,7 +121,7 @@ def prism_top(s: Surfaces, data: int, cell: wp.vec3i, margin: float) -> wp.vec3:
   return wp.normalize(wp.cross(q - p, r - p))
 
 
-@wp.struct
+@struct
 class Nearest:
   """The nearest feature so far, and how far it is: a length, or for faces a relative mismatch."""
 

@@ -12,12 +12,10 @@ from mujoco_warp import GeomType
 
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.features import FACE, point_of, radius
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import Feature, Geom
-
-_SPHERE = wp.constant(int(GeomType.SPHERE))
-_CAPSULE = wp.constant(int(GeomType.CAPSULE))
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 
-@wp.struct
+@struct
 class Vertical:
   """A point of the other geom, and how far the top of the field is above it."""
 
@@ -30,7 +28,7 @@ def vertical_gap(a: Geom, b: Geom, fa: Feature, fb: Feature) -> Vertical:
   """The two points of a contact of field a with a point of b."""
   found = Vertical()
   found.point = point_of(b, fb)
-  if b.kind == _SPHERE or b.kind == _CAPSULE:
+  if b.kind == GeomType.SPHERE or b.kind == GeomType.CAPSULE:
     found.point = found.point - a.axis * radius(b, fb)
   n = a.rot @ fa.normal
   found.gap = wp.dot(point_of(a, fa) - found.point, n) / wp.dot(a.axis, n)

@@ -17,8 +17,6 @@ wp.set_module_options({"enable_backward": False})
 NONE = wp.constant(-1)
 CROSSING = wp.constant(0.3)  # |n . d| beyond which an edge d cannot touch along n: noise is smaller
 
-_BOX = wp.constant(int(GeomType.BOX))
-_MESH = wp.constant(int(GeomType.MESH))
 _SECTOR = wp.constant(math.pi / 8.0)  # MJWarp clips caps of cylinders as 16-gons
 
 
@@ -189,7 +187,7 @@ def cap_face(w: wp.vec3, n: wp.vec3, corner: bool) -> Feature:
 @wp.func
 def nearest_vertex(geom: Geom, s: Surfaces, data: int, w: wp.vec3) -> Feature:
   """The vertex of a box or mesh that is nearest to w."""
-  if geom.kind == _BOX:
+  if geom.kind == GeomType.BOX:
     return box_vertex(w)
   return mesh_vertex(s, data, w)
 
@@ -197,7 +195,7 @@ def nearest_vertex(geom: Geom, s: Surfaces, data: int, w: wp.vec3) -> Feature:
 @wp.func
 def nearest_edge(geom: Geom, s: Surfaces, data: int, w: wp.vec3, n: wp.vec3) -> Feature:
   """The edge of a box or mesh that is nearest to w, of those across n."""
-  if geom.kind == _BOX:
+  if geom.kind == GeomType.BOX:
     return box_edge(geom.size, w, n)
   return mesh_edge(s, data, w, n)
 
@@ -205,9 +203,9 @@ def nearest_edge(geom: Geom, s: Surfaces, data: int, w: wp.vec3, n: wp.vec3) -> 
 @wp.func
 def facing(geom: Geom, s: Surfaces, data: int, w: wp.vec3, n: wp.vec3, corner: bool) -> Feature:
   """The face of a box, mesh or cylinder that n points out of."""
-  if geom.kind == _BOX:
+  if geom.kind == GeomType.BOX:
     return box_face(w, n, geom.size)
-  if geom.kind == _MESH:
+  if geom.kind == GeomType.MESH:
     return mesh_face(s, data, w, n, corner)
   return cap_face(w, n, corner)
 
@@ -217,12 +215,12 @@ def crossing_edge(geom: Geom, s: Surfaces, data: int, n: wp.vec3) -> wp.vec3:
   """The direction of the edge of a box or mesh that is most across n; zero for others."""
   found = wp.vec3(0.0)
   best = wp.float32(CROSSING)
-  if geom.kind == _BOX:
+  if geom.kind == GeomType.BOX:
     for j in range(3):
       if wp.abs(n[j]) < best:
         best = wp.abs(n[j])
         found = _unit(j)
-  if geom.kind == _MESH:
+  if geom.kind == GeomType.MESH:
     for poly in range(s.polynum[data]):
       for j in range(s.polyvertnum[s.polyadr[data] + poly]):
         p = mesh_vertex_at(s, data, poly, j)

@@ -3,7 +3,7 @@
 The functions of `mujoco_warp._src.collision_primitive_core` are called again at the same poses, so
 they take the same branches; the slot (`geomcollisionid`) says which of their contacts is meant.
 Warp's reverse mode through them is right for the pairs below. Where it is not, the work is done
-elsewhere: capsule-box in `capsule_box`, box-box in `convex`.
+elsewhere: that of a capsule and a box in `capsule_box`, that of two boxes in `convex`.
 """
 
 import functools
@@ -16,40 +16,41 @@ from mujoco_warp._src.math import make_frame
 
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.capsule_box import capsule_box
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import (
-  Contact,
+  ContactPlace,
   Geom,
-  Pool,
   load_geom,
   make_contact,
 )
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel
 
 UPRIGHT = wp.constant(1.0e-12)  # squared sine of the tilt below which a cylinder stands upright
 HALF_SQRT3 = wp.constant(0.8660254037844386)
 
 
 @wp.func
-def plane_sphere(a: Geom, b: Geom, slot: int, code: int) -> Contact:
+def plane_sphere(a: Geom, b: Geom, slot: int, code: int) -> ContactPlace:
   """A plane and a sphere."""
   dist, pos = core.plane_sphere(a.axis, a.pos, b.pos, b.size[0])
   return make_contact(dist, pos, make_frame(a.axis))
 
 
 @wp.func
-def plane_capsule(a: Geom, b: Geom, slot: int, code: int) -> Contact:
+def plane_capsule(a: Geom, b: Geom, slot: int, code: int) -> ContactPlace:
   """A plane and an end of a capsule; the first tangent follows the capsule."""
   dist, pos, frame = core.plane_capsule(a.axis, a.pos, b.pos, b.axis, b.size[0], b.size[1])
   return make_contact(dist[slot], pos[slot], frame)
 
 
 @wp.func
-def plane_ellipsoid(a: Geom, b: Geom, slot: int, code: int) -> Contact:
+def plane_ellipsoid(a: Geom, b: Geom, slot: int, code: int) -> ContactPlace:
   """A plane and an ellipsoid."""
   dist, pos, normal = core.plane_ellipsoid(a.axis, a.pos, b.pos, b.rot, b.size)
   return make_contact(dist, pos, make_frame(normal))
 
 
 @wp.func
-def plane_cylinder(a: Geom, b: Geom, slot: int, code: int) -> Contact:
+def plane_cylinder(a: Geom, b: Geom, slot: int, code: int) -> ContactPlace:
   """A plane and one of four points on the rims of a cylinder.
 
   Not through MJWarp's function: its derivative is NaN where the cylinder stands upright. There the
@@ -81,42 +82,42 @@ def plane_cylinder(a: Geom, b: Geom, slot: int, code: int) -> Contact:
 
 
 @wp.func
-def plane_box(a: Geom, b: Geom, slot: int, code: int) -> Contact:
+def plane_box(a: Geom, b: Geom, slot: int, code: int) -> ContactPlace:
   """A plane and a corner of a box."""
   dist, pos, normal = core.plane_box(a.axis, a.pos, b.pos, b.rot, b.size)
   return make_contact(dist[slot], pos[slot], make_frame(normal))
 
 
 @wp.func
-def sphere_sphere(a: Geom, b: Geom, slot: int, code: int) -> Contact:
+def sphere_sphere(a: Geom, b: Geom, slot: int, code: int) -> ContactPlace:
   """Two spheres."""
   dist, pos, normal = core.sphere_sphere(a.pos, a.size[0], b.pos, b.size[0])
   return make_contact(dist, pos, make_frame(normal))
 
 
 @wp.func
-def sphere_capsule(a: Geom, b: Geom, slot: int, code: int) -> Contact:
+def sphere_capsule(a: Geom, b: Geom, slot: int, code: int) -> ContactPlace:
   """A sphere and a capsule."""
   dist, pos, normal = core.sphere_capsule(a.pos, a.size[0], b.pos, b.axis, b.size[0], b.size[1])
   return make_contact(dist, pos, make_frame(normal))
 
 
 @wp.func
-def sphere_cylinder(a: Geom, b: Geom, slot: int, code: int) -> Contact:
+def sphere_cylinder(a: Geom, b: Geom, slot: int, code: int) -> ContactPlace:
   """A sphere and the side, cap or rim of a cylinder."""
   dist, pos, normal = core.sphere_cylinder(a.pos, a.size[0], b.pos, b.axis, b.size[0], b.size[1])
   return make_contact(dist, pos, make_frame(normal))
 
 
 @wp.func
-def sphere_box(a: Geom, b: Geom, slot: int, code: int) -> Contact:
+def sphere_box(a: Geom, b: Geom, slot: int, code: int) -> ContactPlace:
   """A sphere and a face, edge or corner of a box."""
   dist, pos, normal = core.sphere_box(a.pos, a.size[0], b.pos, b.rot, b.size)
   return make_contact(dist, pos, make_frame(normal))
 
 
 @wp.func
-def capsule_capsule(a: Geom, b: Geom, slot: int, code: int) -> Contact:
+def capsule_capsule(a: Geom, b: Geom, slot: int, code: int) -> ContactPlace:
   """Two capsules; two contacts where they are parallel."""
   dist, pos, normal = core.capsule_capsule(
     a.pos, a.axis, a.size[0], a.size[1], b.pos, b.axis, b.size[0], b.size[1]
@@ -140,15 +141,15 @@ PRIMITIVES: dict[tuple[GeomType, GeomType], Callable] = {
 
 
 @functools.cache
-def primitive_kernel(pairs: tuple[tuple[GeomType, GeomType], ...]) -> wp.Kernel:
+def primitive_kernel(pairs: tuple[tuple[GeomType, GeomType], ...]) -> Kernel:
   """The kernel of the contacts whose two geoms have one of the types in `pairs`.
 
   Args:
     pairs: keys of `PRIMITIVES`; only these are compiled.
 
   Returns:
-    A kernel over the pool with inputs (Pool, geom_xpos, geom_xmat, geom_size) and outputs
-    (dist, pos, frame). It has a reverse mode.
+    A kernel over the pool with inputs (pool, code, geom_xpos, geom_xmat, geom_size) and outputs
+    (dist, pos, frame), where code is that of `capsule_box`. It has a reverse mode.
   """
   functions = [PRIMITIVES[pair] for pair in pairs]
   types = [(int(first), int(second)) for first, second in pairs]
@@ -156,10 +157,15 @@ def primitive_kernel(pairs: tuple[tuple[GeomType, GeomType], ...]) -> wp.Kernel:
 
   @wp.kernel(module="unique", enable_backward=True)
   def primitive_contacts(
-    pool: Pool,
+    # In:
+    pool: ContactPool,
+    code: wp.array[int],
+    # Data in:
     geom_xpos: wp.array2d[wp.vec3],
     geom_xmat: wp.array2d[wp.mat33],
+    # Model:
     geom_size: wp.array2d[wp.vec3],
+    # Out:
     dist_out: wp.array[float],
     pos_out: wp.array[wp.vec3],
     frame_out: wp.array[wp.mat33],
@@ -176,7 +182,7 @@ def primitive_kernel(pairs: tuple[tuple[GeomType, GeomType], ...]) -> wp.Kernel:
       if type_a == wp.static(types[k][0]) and type_b == wp.static(types[k][1]):
         a = load_geom(pool, geom_xpos, geom_xmat, geom_size, i, 0)
         b = load_geom(pool, geom_xpos, geom_xmat, geom_size, i, 1)
-        contact = wp.static(functions[k])(a, b, pool.slot[i], pool.code[i])
+        contact = wp.static(functions[k])(a, b, pool.slot[i], code[i])
         dist_out[i] = contact.dist
         pos_out[i] = contact.pos
         frame_out[i] = contact.frame

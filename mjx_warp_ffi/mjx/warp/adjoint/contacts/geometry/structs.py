@@ -2,24 +2,12 @@
 
 import warp as wp
 
-
-@wp.struct
-class Pool:
-  """What the kernels read of MJWarp's contact pool and Model, and never differentiate."""
-
-  nacon: wp.array[int]
-  geom: wp.array[wp.vec2i]
-  worldid: wp.array[int]
-  slot: wp.array[int]
-  dist: wp.array[float]
-  pos: wp.array[wp.vec3]
-  frame: wp.array[wp.mat33]
-  margin: wp.array[float]
-  code: wp.array[int]
-  geom_type: wp.array[int]
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
+from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 
-@wp.struct
+@struct
 class Geom:
   """A geom of one contact: its type, pose and size, and the axis z of its frame."""
 
@@ -30,9 +18,9 @@ class Geom:
   axis: wp.vec3
 
 
-@wp.struct
-class Contact:
-  """What a contact consists of here."""
+@struct
+class ContactPlace:
+  """Where a contact is: its distance, its point, and its frame as rows."""
 
   dist: float
   pos: wp.vec3
@@ -53,7 +41,7 @@ def make_geom(kind: int, pos: wp.vec3, rot: wp.mat33, size: wp.vec3) -> Geom:
 
 @wp.func
 def load_geom(
-  pool: Pool,
+  pool: ContactPool,
   geom_xpos: wp.array2d[wp.vec3],
   geom_xmat: wp.array2d[wp.mat33],
   geom_size: wp.array2d[wp.vec3],
@@ -62,24 +50,24 @@ def load_geom(
 ) -> Geom:
   """Geom j (0 or 1) of contact i."""
   g = pool.geom[i][j]
-  w = pool.worldid[i]
-  size = geom_size[w % geom_size.shape[0], g]
+  w = pool.world[i]
+  size = of_world(geom_size, w, g)
   return make_geom(pool.geom_type[g], geom_xpos[w, g], geom_xmat[w, g], size)
 
 
 @wp.func
-def make_contact(dist: float, pos: wp.vec3, frame: wp.mat33) -> Contact:
-  """A Contact from its three parts."""
-  contact = Contact()
+def make_contact(dist: float, pos: wp.vec3, frame: wp.mat33) -> ContactPlace:
+  """A `ContactPlace` from its three parts."""
+  contact = ContactPlace()
   contact.dist = dist
   contact.pos = pos
   contact.frame = frame
   return contact
 
 
-@wp.struct
+@struct
 class Feature:
-  """What of a geom touches, in the frame of the geom; see `feature`."""
+  """What of a geom touches, in the frame of the geom; see `features`."""
 
   kind: int
   point: wp.vec3
@@ -88,7 +76,7 @@ class Feature:
   pad: float
 
 
-@wp.struct
+@struct
 class Frozen:
   """The features of every contact of the pool, and what is known of the normal there.
 
@@ -106,7 +94,7 @@ class Frozen:
   inverse: wp.array[wp.mat22]
 
 
-@wp.struct
+@struct
 class Surfaces:
   """MJWarp's meshes and height fields, as the search for features reads them."""
 

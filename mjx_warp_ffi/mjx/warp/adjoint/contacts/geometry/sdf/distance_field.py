@@ -6,28 +6,28 @@ differentiated: primitives by Warp, an octree in the cell where a point is. All 
 the geom.
 """
 
+from typing import Any
+
 import warp as wp
 from mujoco_warp import GeomType
 from mujoco_warp._src import collision_sdf
 from mujoco_warp._src.types import vec8, vec8i
 
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 # Loops are kept, and MJWarp's fields of meshes and plugins left out: each place that takes a
 # distance or a slope holds the code of all shapes, for which compilers would need minutes.
 wp.set_module_options({"enable_backward": False, "max_unroll": 1})
 
-PLANE = wp.constant(int(GeomType.PLANE))
-_SPHERE = wp.constant(int(GeomType.SPHERE))
-_CAPSULE = wp.constant(int(GeomType.CAPSULE))
-_ELLIPSOID = wp.constant(int(GeomType.ELLIPSOID))
-_CYLINDER = wp.constant(int(GeomType.CYLINDER))
-SDF = wp.constant(int(GeomType.SDF))
 _STEP = wp.constant(1.0e-4)  # of MJWarp's differences around an octree
 
+# The type checker takes a struct of MuJoCo Warp for a variable.
+VolumeData: Any = collision_sdf.VolumeData
 
-@wp.struct
-class Fields:
+
+@struct
+class DistanceFields:
   """What of MJWarp's Model says which distance field a geom has."""
 
   geom_type: wp.array[int]
@@ -39,22 +39,22 @@ class Fields:
   oct_coeff: wp.array[vec8]
 
 
-@wp.struct
+@struct
 class Shape:
   """The distance field of one geom."""
 
   kind: int
   size: wp.vec3
-  volume: collision_sdf.VolumeData
+  volume: VolumeData
 
 
 @wp.func
-def make_shape(fields: Fields, g: int, world: int, size: wp.vec3) -> Shape:
+def make_shape(fields: DistanceFields, g: int, world: int, size: wp.vec3) -> Shape:
   """The distance field of a geom."""
   shape = Shape()
   shape.kind = fields.geom_type[g]
   shape.size = size
-  if shape.kind == SDF:
+  if shape.kind == GeomType.SDF:
     root = fields.mesh_octadr[of_world(fields.geom_dataid, world, g)]
     shape.volume.center = fields.oct_aabb[root, 0]
     shape.volume.half_size = fields.oct_aabb[root, 1]
@@ -68,17 +68,17 @@ def make_shape(fields: Fields, g: int, world: int, size: wp.vec3) -> Shape:
 @wp.func
 def value(s: Shape, p: wp.vec3) -> float:
   """MJWarp's distance."""
-  if s.kind == SDF:
+  if s.kind == GeomType.SDF:
     return collision_sdf.sample_volume_sdf(p, s.volume)
-  if s.kind == PLANE:
+  if s.kind == GeomType.PLANE:
     return p[2]
-  if s.kind == _SPHERE:
+  if s.kind == GeomType.SPHERE:
     return collision_sdf.sphere(p, s.size)
-  if s.kind == _CAPSULE:
+  if s.kind == GeomType.CAPSULE:
     return collision_sdf.capsule(p, s.size)
-  if s.kind == _ELLIPSOID:
+  if s.kind == GeomType.ELLIPSOID:
     return collision_sdf.ellipsoid(p, s.size)
-  if s.kind == _CYLINDER:
+  if s.kind == GeomType.CYLINDER:
     return collision_sdf.cylinder(p, s.size)
   return collision_sdf.box(p, s.size)
 
@@ -116,17 +116,17 @@ def _octree_slope(volume: collision_sdf.VolumeData, p: wp.vec3) -> wp.vec3:
 @wp.func
 def slope(s: Shape, p: wp.vec3) -> wp.vec3:
   """MJWarp's slope of the distance."""
-  if s.kind == SDF:
+  if s.kind == GeomType.SDF:
     return _octree_slope(s.volume, p)
-  if s.kind == PLANE:
+  if s.kind == GeomType.PLANE:
     return wp.vec3(0.0, 0.0, 1.0)
-  if s.kind == _SPHERE:
+  if s.kind == GeomType.SPHERE:
     return collision_sdf.grad_sphere(p)
-  if s.kind == _CAPSULE:
+  if s.kind == GeomType.CAPSULE:
     return collision_sdf.grad_capsule(p, s.size)
-  if s.kind == _ELLIPSOID:
+  if s.kind == GeomType.ELLIPSOID:
     return collision_sdf.grad_ellipsoid(p, s.size)
-  if s.kind == _CYLINDER:
+  if s.kind == GeomType.CYLINDER:
     return collision_sdf.grad_cylinder(p, s.size)
   return collision_sdf.grad_box(p, s.size)
 
@@ -165,31 +165,31 @@ def _box_slope(p: wp.vec3, size: wp.vec3) -> wp.vec3:
 @wp.func
 def primitive(kind: int, p: wp.vec3, size: wp.vec3) -> wp.vec3:
   """The distance of a primitive, and two zeros: `wp.grad` fails for functions of one number."""
-  d = wp.float32(0.0)
-  if kind == _SPHERE:
-    d = collision_sdf.sphere(p, size)
-  elif kind == _CAPSULE:
-    d = collision_sdf.capsule(p, size)
-  elif kind == _ELLIPSOID:
-    d = collision_sdf.ellipsoid(p, size)
-  elif kind == _CYLINDER:
-    d = collision_sdf.cylinder(p, size)
+  dist = wp.float32(0.0)
+  if kind == GeomType.SPHERE:
+    dist = collision_sdf.sphere(p, size)
+  elif kind == GeomType.CAPSULE:
+    dist = collision_sdf.capsule(p, size)
+  elif kind == GeomType.ELLIPSOID:
+    dist = collision_sdf.ellipsoid(p, size)
+  elif kind == GeomType.CYLINDER:
+    dist = collision_sdf.cylinder(p, size)
   else:
-    d = _box(p, size)
-  return wp.vec3(d, 0.0, 0.0)
+    dist = _box(p, size)
+  return wp.vec3(dist, 0.0, 0.0)
 
 
 @wp.func
 def primitive_along(kind: int, p: wp.vec3, size: wp.vec3, u: wp.vec3) -> wp.vec3:
   """MJWarp's slope of a primitive along u, and two zeros."""
   s = wp.vec3(0.0)
-  if kind == _SPHERE:
+  if kind == GeomType.SPHERE:
     s = collision_sdf.grad_sphere(p)
-  elif kind == _CAPSULE:
+  elif kind == GeomType.CAPSULE:
     s = collision_sdf.grad_capsule(p, size)
-  elif kind == _ELLIPSOID:
+  elif kind == GeomType.ELLIPSOID:
     s = collision_sdf.grad_ellipsoid(p, size)
-  elif kind == _CYLINDER:
+  elif kind == GeomType.CYLINDER:
     s = collision_sdf.grad_cylinder(p, size)
   else:
     s = _box_slope(p, size)

@@ -15,13 +15,15 @@ from mujoco_warp._src.math import make_frame
 from mujoco_warp._src.util_misc import halton
 
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.sdf.distance_field import (
-  Fields,
+  DistanceFields,
   Shape,
   make_shape,
   slope,
   value,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import Contact, Pool, make_contact
+from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import ContactPlace, make_contact
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 wp.set_module_options({"enable_backward": False, "max_unroll": 1})
 
@@ -34,7 +36,7 @@ _SHORTEST = wp.constant(1.0e-4)
 _ENOUGH = wp.constant(0.1)
 
 
-@wp.struct
+@struct
 class Searches:
   """The pairs of geoms, the contacts of each, and the searches that found them.
 
@@ -52,7 +54,7 @@ class Searches:
   weight: wp.array2d[wp.vec2]
 
 
-@wp.struct
+@struct
 class Duo:
   """Two geoms: their fields, and the pose of the second in the frame of the first."""
 
@@ -64,7 +66,7 @@ class Duo:
   rot: wp.mat33
 
 
-@wp.struct
+@struct
 class Point:
   """A point of a search, in the frame of the second geom, and the distance there.
 
@@ -78,7 +80,7 @@ class Point:
 
 @wp.func
 def make_duo(
-  fields: Fields,
+  fields: DistanceFields,
   g: wp.vec2i,
   world: int,
   geom_xpos: wp.array2d[wp.vec3],
@@ -111,7 +113,9 @@ def corner(duo: Duo, center: wp.vec3, half: wp.vec3, axis: int, side: float) -> 
 
 
 @wp.func
-def bound(fields: Fields, duo: Duo, g: wp.vec2i, world: int, axis: int, side: float) -> wp.vec4:
+def bound(
+  fields: DistanceFields, duo: Duo, g: wp.vec2i, world: int, axis: int, side: float
+) -> wp.vec4:
   """An end of the boxes' overlap along an axis of the first geom.
 
   Returns:
@@ -139,7 +143,7 @@ def share(k: int, axis: int) -> float:
 
 
 @wp.func
-def start_in_first(fields: Fields, duo: Duo, g: wp.vec2i, world: int, k: int) -> wp.vec3:
+def start_in_first(fields: DistanceFields, duo: Duo, g: wp.vec2i, world: int, k: int) -> wp.vec3:
   """Start k in the frame of the first geom."""
   row = world % fields.geom_aabb.shape[0]
   box = collision_sdf.transform_aabb(
@@ -204,7 +208,7 @@ def advance(duo: Duo, x: wp.vec3, last: bool, longest: float) -> Point:
 
 
 @wp.func
-def contact_at(duo: Duo, point: Point) -> Contact:
+def contact_at(duo: Duo, point: Point) -> ContactPlace:
   """The contact at the end of a search."""
   p = duo.rel_mat * point.x + duo.rel_pos
   first = wp.normalize(wp.transpose(duo.rel_mat) * slope(duo.a, p))
@@ -214,7 +218,7 @@ def contact_at(duo: Duo, point: Point) -> Contact:
 
 
 @wp.kernel
-def chain_contacts(pool: Pool, searches: Searches):
+def chain_contacts(pool: ContactPool, searches: Searches):
   """Chains the contacts of each pair, a thread a contact."""
   i = wp.tid()
   if i >= pool.nacon[0]:
@@ -225,11 +229,13 @@ def chain_contacts(pool: Pool, searches: Searches):
     return
   pair = searches.pair_of[g[0], g[1]]
   if pair >= 0:
-    searches.following[i] = wp.atomic_exch(searches.first, pool.worldid[i], pair, i)
+    searches.following[i] = wp.atomic_exch(searches.first, pool.world[i], pair, i)
 
 
 @wp.func
-def _claim(pool: Pool, searches: Searches, first: int, k: int, c: Contact, length: float) -> bool:
+def _claim(
+  pool: ContactPool, searches: Searches, first: int, k: int, c: ContactPlace, length: float
+) -> bool:
   """Takes the contact of a chain that start k found; False where another start was faster."""
   best = wp.int32(NONE)
   least = wp.float32(SAME * length)
@@ -249,11 +255,14 @@ def _claim(pool: Pool, searches: Searches, first: int, k: int, c: Contact, lengt
 
 @wp.kernel
 def find_starts(
-  fields: Fields,
-  pool: Pool,
+  # In:
+  fields: DistanceFields,
+  pool: ContactPool,
   searches: Searches,
+  # Data in:
   geom_xpos: wp.array2d[wp.vec3],
   geom_xmat: wp.array2d[wp.mat33],
+  # Model:
   geom_size: wp.array2d[wp.vec3],
 ):
   """Says which contact each start led to, a thread per world, pair and start."""
@@ -278,12 +287,16 @@ def find_starts(
 
 @wp.kernel
 def trace_searches(
-  fields: Fields,
-  pool: Pool,
+  # In:
+  fields: DistanceFields,
+  pool: ContactPool,
   searches: Searches,
+  # Data in:
   geom_xpos: wp.array2d[wp.vec3],
   geom_xmat: wp.array2d[wp.mat33],
+  # Model:
   geom_size: wp.array2d[wp.vec3],
+  # Out:
   dist_out: wp.array[float],
   pos_out: wp.array[wp.vec3],
   frame_out: wp.array[wp.mat33],
@@ -303,7 +316,7 @@ def trace_searches(
   k = searches.start[i]
   if k < 0:
     return
-  world = pool.worldid[i]
+  world = pool.world[i]
   duo = make_duo(fields, g, world, geom_xpos, geom_xmat, geom_size)
   inside = start_in_first(fields, duo, g, world, k)
   outside = geom_xmat[world, g[0]] * inside + geom_xpos[world, g[0]]

@@ -1,16 +1,15 @@
 """Contacts of SDFs: the derivative of the search that found them.
 
-MJWarp's contacts of an SDF are where a search of a few steps stops (`sdf_search`),
-and not the deepest points, so that no rule about touching surfaces says how they move. The search
-is differentiated instead (`sdf_reverse`), by the fields' own derivatives
-(`sdf_field`).
+MJWarp's contacts of an SDF are where a search of a few steps stops (`point_search`), and not the
+deepest points, so that no rule about touching surfaces says how they move. The search is
+differentiated instead (`search_reverse`), by the fields' own derivatives (`distance_field`).
 """
 
 import mujoco_warp as mjw
 import numpy as np
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.sdf.distance_field import Fields
+from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.sdf.distance_field import DistanceFields
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.sdf.point_search import (
   NONE,
   Searches,
@@ -19,7 +18,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.sdf.point_search import (
   trace_searches,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.sdf.search_reverse import searches_backward
-from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import Pool
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
 
 _LONGEST = 2.0  # MJWarp's `linesearch_alpha0`
 
@@ -50,7 +49,7 @@ def has_plugins(m: mjw.Model) -> bool:
 class SdfContacts:
   """The contacts of SDFs in a pool, with a reverse mode; see `ContactGeometry`."""
 
-  def __init__(self, m: mjw.Model, d: mjw.Data, pool: Pool):
+  def __init__(self, m: mjw.Model, d: mjw.Data, pool: ContactPool):
     """Prepares kernels and room for the searches.
 
     Args:
@@ -59,7 +58,7 @@ class SdfContacts:
       pool: its arrays.
     """
     self._device = d.contact.dist.device
-    self._pool, self._searches, self._fields = pool, Searches(), Fields()
+    self._pool, self._searches, self._fields = pool, Searches(), DistanceFields()
     pairs = _pairs(m)
     self._starts = (d.nworld, len(pairs), m.opt.sdf_initpoints)
     self._dim = d.naconmax

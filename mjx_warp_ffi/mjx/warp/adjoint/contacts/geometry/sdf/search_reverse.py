@@ -6,12 +6,11 @@ frozen: lengths of steps, which of the two distances is larger, cells of octrees
 """
 
 import warp as wp
+from mujoco_warp import GeomType
 from mujoco_warp._src.math import make_frame
 
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.sdf.distance_field import (
-  PLANE,
-  SDF,
-  Fields,
+  DistanceFields,
   primitive,
   primitive_along,
   slope,
@@ -26,12 +25,14 @@ from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.sdf.point_search import (
   share,
   start_in_first,
 )
-from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import Pool, poison
+from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import poison
+from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
+from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 
 wp.set_module_options({"enable_backward": False, "max_unroll": 1})
 
 
-@wp.struct
+@struct
 class Pull:
   """A gradient on its way back through a search.
 
@@ -44,8 +45,8 @@ class Pull:
   size: wp.vec3
 
 
-@wp.struct
-class Seeds:
+@struct
+class PlaceGradient:
   """The gradients of a contact."""
 
   dist: float
@@ -55,7 +56,7 @@ class Seeds:
 
 @wp.func
 def _normal_along(rot: wp.mat33, first: wp.vec3, second: wp.vec3, u: wp.vec3) -> wp.vec3:
-  """MJWarp's normal for two slopes, along u, and two zeros: see `_primitive` of the fields."""
+  """MJWarp's normal for two slopes, along u, and two zeros: see `primitive` of the fields."""
   n = wp.normalize(wp.normalize(wp.transpose(rot) @ first) - wp.normalize(second))
   return wp.vec3(wp.dot(n, u), 0.0, 0.0)
 
@@ -66,7 +67,7 @@ def _frame_along(n: wp.vec3, u: wp.mat33) -> wp.vec3:
   return wp.vec3(wp.ddot(make_frame(n), u), 0.0, 0.0)
 
 
-@wp.struct
+@struct
 class Push:
   """Gradients of the fields at a point: of the two slopes, and of the two distances."""
 
@@ -81,16 +82,16 @@ def _fields_back(pull: Pull, push: Push, duo: Duo, x: wp.vec3) -> Pull:
   p = duo.rel_mat * x + duo.rel_pos
   by_point = wp.vec3(0.0)
   by_size = wp.vec3(0.0)
-  if duo.a.kind == SDF:
+  if duo.a.kind == GeomType.SDF:
     by_point = volume_bend(duo.a.volume, p) @ push.first
     by_point += volume_slope(duo.a.volume, p) * push.dist[0]
-  elif duo.a.kind == PLANE:
+  elif duo.a.kind == GeomType.PLANE:
     by_point = wp.vec3(0.0, 0.0, push.dist[0])
   else:  # no product with zero: a derivative may be infinite where it does not count
     if wp.length_sq(push.first) > 0.0:
-      _k, by_point, by_size, _s = wp.grad(primitive_along)(duo.a.kind, p, duo.a.size, push.first)
+      _kind, by_point, by_size, _s = wp.grad(primitive_along)(duo.a.kind, p, duo.a.size, push.first)
     if push.dist[0] != 0.0:
-      _m, more_point, more_size = wp.grad(primitive)(duo.a.kind, p, duo.a.size)
+      _of_kind, more_point, more_size = wp.grad(primitive)(duo.a.kind, p, duo.a.size)
       by_point += more_point * push.dist[0]
       by_size += more_size * push.dist[0]
   out = pull
@@ -104,7 +105,9 @@ def _fields_back(pull: Pull, push: Push, duo: Duo, x: wp.vec3) -> Pull:
 
 
 @wp.func
-def _start_back(pull: Pull, fields: Fields, duo: Duo, g: wp.vec2i, world: int, k: int) -> Pull:
+def _start_back(
+  pull: Pull, fields: DistanceFields, duo: Duo, g: wp.vec2i, world: int, k: int
+) -> Pull:
   """The start backwards: a point of the boxes' overlap, seen from the second geom."""
   out = pull
   inside = start_in_first(fields, duo, g, world, k)
@@ -125,7 +128,7 @@ def _start_back(pull: Pull, fields: Fields, duo: Duo, g: wp.vec2i, world: int, k
 
 
 @wp.func
-def _is_zero(seeds: Seeds) -> bool:
+def _is_zero(seeds: PlaceGradient) -> bool:
   """Whether nothing depends on a contact."""
   most = wp.abs(seeds.dist) + wp.length(seeds.pos) + wp.ddot(seeds.frame, seeds.frame)
   return most == 0.0
@@ -163,15 +166,20 @@ def _search_back(
 
 @wp.kernel
 def searches_backward(
-  fields: Fields,
-  pool: Pool,
+  # In:
+  fields: DistanceFields,
+  pool: ContactPool,
   searches: Searches,
+  # Data in:
   geom_xpos: wp.array2d[wp.vec3],
   geom_xmat: wp.array2d[wp.mat33],
+  # Model:
   geom_size: wp.array2d[wp.vec3],
+  # In:
   grad_dist: wp.array[float],
   grad_pos: wp.array[wp.vec3],
   grad_frame: wp.array[wp.mat33],
+  # Out:
   grad_geom_xpos: wp.array2d[wp.vec3],
   grad_geom_xmat: wp.array2d[wp.mat33],
   grad_geom_size: wp.array2d[wp.vec3],
@@ -183,13 +191,13 @@ def searches_backward(
   g = pool.geom[i]
   if g[0] < 0 or g[1] < 0:
     return
-  seeds = Seeds()
+  seeds = PlaceGradient()
   seeds.dist = grad_dist[i]
   seeds.pos = grad_pos[i]
   seeds.frame = grad_frame[i]
   if searches.pair_of[g[0], g[1]] < 0 or _is_zero(seeds):
     return
-  world = pool.worldid[i]
+  world = pool.world[i]
   if searches.start[i] < 0:
     poison(world, g[0], grad_geom_xpos, grad_geom_xmat, grad_geom_size)
     poison(world, g[1], grad_geom_xpos, grad_geom_xmat, grad_geom_size)

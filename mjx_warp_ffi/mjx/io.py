@@ -91,7 +91,7 @@ def put_model(
   _check_smoothing(contact_smoothing, gradient)
   settings = dict(gradient=gradient, contact_smoothing=contact_smoothing, autoreset=autoreset)
   statics = acceptance.check_and_options(m)
-  model = types.model_of(m, statics, accepts=acceptance.check_options, **settings)
+  model = types.model_of(acceptance.AcceptedSpec.of(m), statics, **settings)
   return model if device is None else jax.device_put(model, device)
 
 

@@ -11,11 +11,13 @@ import mujoco
 import numpy as np
 from flax import struct
 
+from mjx_warp_ffi.mjx.data.pickles import public
 from mjx_warp_ffi.mjx.data.spec import Spec
 from mjx_warp_ffi.mjx.data.types import Data, Model
 from mjx_warp_ffi.mjx.warp.functions import render as backend
 
 
+@public
 @struct.dataclass
 class RenderContext:
   """Settings of the renderer for a model; static, so it may be closed over or passed to `jit`.

@@ -1,4 +1,4 @@
-"""What went wrong in gradients that show it only when they run."""
+"""Which results of steps made gradients NaN, because no rule covers them."""
 
 from __future__ import annotations
 

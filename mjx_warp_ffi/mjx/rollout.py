@@ -1,4 +1,4 @@
-"""Rollouts: many steps under given controls, with the memory of a gradient in hand.
+"""Rollouts: many steps under given controls, and how much memory a gradient of them takes.
 
 Only the state goes through the loop, so that the backward pass keeps states, not results: T of them
 for T steps, or with checkpoints every k control steps T/k + k, for one more forward pass.
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from mjx_warp_ffi.mjx.data import checks, fields
+from mjx_warp_ffi.mjx.data.pickles import public
 from mjx_warp_ffi.mjx.data.types import Data, Model
 from mjx_warp_ffi.mjx.forward import advance, step
 from mjx_warp_ffi.mjx.warp.gradient.reverse_only import reverse_only
@@ -26,6 +27,7 @@ State = dict[str, jax.Array]
 _STATE = (*fields.INTEGRATED, *fields.ACCUMULATED)
 
 
+@public
 @struct.dataclass
 class Trajectory:
   """States after each control step of a rollout, with a leading axis of control steps.

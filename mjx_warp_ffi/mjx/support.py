@@ -10,6 +10,7 @@ import mujoco
 import numpy as np
 from flax import struct
 
+from mjx_warp_ffi.mjx.data.pickles import public
 from mjx_warp_ffi.mjx.data.types import Data, Model
 from mjx_warp_ffi.mjx.warp.functions import inertia
 from mjx_warp_ffi.mjx.warp.functions import support as backend
@@ -19,6 +20,7 @@ from mjx_warp_ffi.mjx.warp.models import acceptance
 _EXACT = jax.lax.Precision.HIGHEST  # a GPU's default would round the factors to 10 bits
 
 
+@public
 @struct.dataclass
 class ConstraintRows:
   """The constraint rows of one world: `nefc` real ones, then padding up to `njmax`.

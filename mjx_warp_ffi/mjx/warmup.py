@@ -1,4 +1,4 @@
-"""Warm starts, and the opposite."""
+"""Compiling kernels and allocating buffers ahead of use, and freeing all of them."""
 
 from __future__ import annotations
 

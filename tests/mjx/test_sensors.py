@@ -4,9 +4,9 @@ import jax
 import mujoco
 import numpy as np
 import pytest
+from mujoco_warp._src.types import SensorType
 
 from mjx_warp_ffi import mjx
-from mjx_warp_ffi.mjx.data.warp_enums import SensorType
 from support import helpers
 from support.sensor_model import XML
 

@@ -16,7 +16,7 @@ def check_gradient(gradient: Any) -> None:
 
 
 def meant(unknown: Iterable[str], valid: list[str]) -> str:
-  """Asks for the names that are spelt alike, or end by the unknown one: `mass` is `body_mass`."""
+  """A question for valid names that unknown ones may stand for: `body_mass` for `mass`."""
 
   def near(name: str) -> list[str]:
     ending = [v for v in valid if v.endswith((f"_{name}", f".{name}"))]
@@ -27,7 +27,7 @@ def meant(unknown: Iterable[str], valid: list[str]) -> str:
 
 
 def static_option(name: str, value: Any, *, old: Any) -> Any:
-  """The value of a static option to be, in the type of the old one."""
+  """The new value of a static option, in the type of the old one."""
   try:
     new = type(old)(value)
     same = bool(new == value)

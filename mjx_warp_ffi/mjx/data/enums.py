@@ -7,15 +7,18 @@ from typing import Any
 
 import mujoco
 
+from mjx_warp_ffi.mjx.data.pickles import PUBLIC, public
+
 
 def _mirror(name: str, source: Any, base: type[enum.Enum] = enum.IntEnum) -> Any:
   """The enum `name` with the members of MuJoCo's, `mjGEOM_PLANE` being PLANE."""
   named = {k.split("_", 1)[1]: int(v) for k, v in source.__members__.items() if "_" in k}
-  result = base(name, named, module=__name__)
+  result = base(name, named, module=PUBLIC)
   result.__doc__ = f"mujoco.{source.__name__}, with members without their prefix."
   return result
 
 
+@public
 class Impl(enum.Enum):
   """Implementations of MJX's interface; here there is one."""
 
@@ -41,6 +44,7 @@ TrnType = _mirror("TrnType", mujoco.mjtTrn)
 WrapType = _mirror("WrapType", mujoco.mjtWrap)
 
 
+@public
 class JointType(enum.IntEnum):
   """mujoco.mjtJoint, with members without their prefix."""
 
@@ -56,3 +60,7 @@ class JointType(enum.IntEnum):
   def qpos_width(self) -> int:
     """The number of coordinates."""
     return {JointType.FREE: 7, JointType.BALL: 4}.get(self, 1)
+
+
+# The integrators that take the derivative of forces with respect to velocities into the solve.
+IMPLICIT = (IntegratorType.IMPLICIT, IntegratorType.IMPLICITFAST)

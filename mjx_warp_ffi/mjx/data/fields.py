@@ -62,7 +62,7 @@ def field(name: str, sizes: tuple[str | int, ...], *, dtype: Any) -> Field:
 _ADDRESSES = ("_history", "_historyadr")
 
 
-# Leaves that mujoco_warp holds in another form, which `kernels.convert_options` computes.
+# Leaves that mujoco_warp holds in another form, which `mjx/warp/staging/static_geoms.py` computes.
 CONVERTED = {"opt.impratio": "opt.impratio_invsqrt", "opt.tolerance": "opt.tolerance"}
 _LEAF_OF_TARGET = {target: leaf for leaf, target in CONVERTED.items()}
 
@@ -106,7 +106,7 @@ STATE = (*INTEGRATED, *INPUTS)
 # What a step adds to: bits of what went wrong since the Data was made.
 ACCUMULATED = ("overflow", "warning")
 
-# What a contact holds that is not there, where that is not zero.
+# What the rows of `Data.contact` after the last contact hold, where that is not zero.
 PADDING = {"dist": 1, "geom": -1, "efc_address": -1, "flex": -1, "elem": -1, "vert": -1}
 
 

@@ -1,19 +1,22 @@
-"""How the backward pass may smooth contacts, so that their gradients lead somewhere."""
+"""How the backward pass may smooth contacts, so that gradients see them before bodies touch."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 
+from mjx_warp_ffi.mjx.data.pickles import Versioned, public
 
+
+@public
 @dataclasses.dataclass(frozen=True)
-class ContactSmoothing:
-  """Contacts that act before bodies touch, and friction that gives way, in the backward pass alone.
+class ContactSmoothing(Versioned):
+  """Contacts that act before bodies touch, and softer friction, in the backward pass alone.
 
   A step is the same with and without. Its gradient is that of a step in which a contact fades in
   over the distance `width` and pushes bodies apart there, and in which friction is softer; it is
-  taken at the states that the step without goes through. What it costs in truth, and when it
-  helps, says the page "Smoothed contacts" of the documentation.
+  taken at the states that the step without goes through. The page "Smoothed contacts" of the
+  documentation says how far such gradients are from the exact ones, and when they help.
 
   Attributes:
     width: the distance over which a contact fades in, in the unit of lengths.

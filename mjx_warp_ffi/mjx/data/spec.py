@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import mujoco
 import numpy as np
 
-from mjx_warp_ffi.mjx.data import fields
+from mjx_warp_ffi.mjx.data import fields, pickles
 
 # Features that mujoco_warp compiles out of a step when they are zero in the MjModel, and the leaves
 # that bring them back. They cost launches, so they are on only where a value asks for them.
@@ -21,14 +20,19 @@ SWITCHES = {
 }
 
 
-# What a float of a leaf that must stay may differ by, after conversions.
+# How far a float of a leaf with a fixed value may be from it: values go through conversions.
 SLACK = 1e-6
 
-# What mj_setConst changes beside leaves: a Model with other masses keeps its Data.
+# What mj_setConst computes from masses and poses, beside leaves. It is no part of the structure, so
+# that the Data of a Model fits the Model with other masses too.
 _DERIVED = (
   *("body_sameframe", "geom_sameframe", "site_sameframe", "bvh_aabb"),
   *("dof_M0", "dof_length", "actuator_length0"),
 )
+
+
+# What makes up a Spec: the arguments of the constructor.
+_CONTENT = ("mj_model", "switches", "structure")
 
 
 class Spec:
@@ -39,35 +43,26 @@ class Spec:
     switches: names of the optional features that are on.
     structure: digest of topology and constants; equal for the Models a Data may be used with.
     digest: digest of `structure` and `switches`; equal for models that share a compilation.
-    accepts: raises if a step cannot be compiled for other static options; None asks nobody.
   """
 
-  def __init__(
-    self,
-    mj_model: mujoco.MjModel,
-    switches: frozenset[str],
-    *,
-    structure: str,
-    accepts: Callable[[Spec, Any], None] | None = None,
-  ):
+  def __init__(self, mj_model: mujoco.MjModel, switches: frozenset[str], *, structure: str):
     self.mj_model = mj_model
-    self.accepts = accepts
     self.switches = switches
     self.structure = structure
     self._views: dict[str, Any] = {}
-    # all that a step reads of the derived values that are no leaves
+    # of `_DERIVED` a step reads the lengths alone
     lengths = mj_model.dof_length.tobytes().hex()
     content = f"{structure} {sorted(switches)} {lengths}"
     self.digest = hashlib.sha256(content.encode()).hexdigest()[:32]
 
   @classmethod
-  def of(cls, mj_model: mujoco.MjModel, accepts: Callable[[Spec, Any], None] | None = None) -> Spec:
+  def of(cls, mj_model: mujoco.MjModel) -> Self:
     """The spec of a model, which is copied."""
     mj_model = copy.copy(mj_model)
     on = (s for s, names in SWITCHES.items() if any(_nonzero(mj_model, n) for n in names))
-    return cls(mj_model, frozenset(on), structure=_structure(mj_model), accepts=accepts)
+    return cls(mj_model, frozenset(on), structure=_structure(mj_model))
 
-  def with_values(self, values: dict[str, Any]) -> Spec:
+  def with_values(self, values: dict[str, Any]) -> Self:
     """The spec for a model some leaves of which get other values (perhaps traced ones).
 
     Raises:
@@ -82,7 +77,11 @@ class Spec:
     switches = self.switches.union(on)
     if switches == self.switches:
       return self
-    return Spec(self.mj_model, switches, structure=self.structure, accepts=self.accepts)
+    return type(self)(self.mj_model, switches, structure=self.structure)
+
+  def check_options(self, statics: Any) -> None:
+    """Raises if a step cannot be compiled for other static options; subclasses know whom to ask."""
+    raise NotImplementedError(f"{type(self).__name__} cannot tell whether it takes {statics}")
 
   def fixed(self) -> dict[str, np.ndarray]:
     """The leaves that must have certain values: all floats of one row, NaN where any will do.
@@ -118,6 +117,15 @@ class Spec:
         ' <inertial pos="1e-5 0 0" .../>'
       )
 
+  def __getstate__(self) -> tuple[int, dict[str, Any]]:
+    """The state to pickle: what the constructor takes."""
+    return pickles.pack({name: getattr(self, name) for name in _CONTENT})
+
+  def __setstate__(self, state: Any) -> None:
+    """Constructs it from a pickled state."""
+    values = pickles.unpack("Spec", state, names=_CONTENT)
+    Spec.__init__(self, **values)
+
   def __eq__(self, other: object) -> bool:
     return isinstance(other, Spec) and self.digest == other.digest
 
@@ -143,6 +151,7 @@ class Spec:
     return self._views[name]
 
 
+@pickles.located(pickles.ADDRESSES["spec"])
 class Sizes(NamedTuple):
   """Capacities of one world, part of Data's static field.
 

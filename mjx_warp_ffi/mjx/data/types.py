@@ -12,13 +12,16 @@ import mujoco
 import numpy as np
 from flax import struct
 
-from mjx_warp_ffi.mjx.data import checks, fields, named
+from mjx_warp_ffi.mjx.data import checks, fields, named, pickles
 from mjx_warp_ffi.mjx.data.enums import Impl
+from mjx_warp_ffi.mjx.data.pickles import Versioned, public
 from mjx_warp_ffi.mjx.data.smoothing import ContactSmoothing
-from mjx_warp_ffi.mjx.data.spec import Spec
+from mjx_warp_ffi.mjx.data.spec import Sizes, Spec
 
 _Class = TypeVar("_Class", bound=type)
-OptionStatics = collections.namedtuple("OptionStatics", fields.option_statics())
+OptionStatics = collections.namedtuple(
+  "OptionStatics", fields.option_statics(), module=pickles.ADDRESSES["types"]
+)
 
 
 @dataclass_transform()
@@ -59,7 +62,7 @@ _OPTION_FIELDS = {
 _MODEL_FIELDS = {f.name: f for f in fields.model_leaves() if not f.name.startswith("opt.")}
 _DATA_FIELDS = {f.name: f for f in fields.data_fields()}
 _CONTACT_FIELDS = {f.name: f for f in fields.contact_fields()}
-# What `replace` takes beside those, as it is.
+# What `replace` takes beside these, without conversion: of a Model, and of a Data.
 _SETTINGS = ("opt", "spec", "gradient", "autoreset", "contact_smoothing")
 _OWN = ("contact", "ncon", "warning", "sizes")
 
@@ -67,7 +70,7 @@ _OWN = ("contact", "ncon", "warning", "sizes")
 def _new_leaf(
   owner: Any, name: str, value: Any, kind: tuple[str, tuple[int, ...], np.dtype]
 ) -> Any:
-  """The value of a leaf to be, converted; in a tree of axes (`in_axes`) it is an axis, as it is."""
+  """The new value of a leaf, converted; in a tree of axes (`in_axes`) an axis, unchanged."""
   if not hasattr(getattr(owner, name), "dtype"):
     return value
   return convert(kind[0], value, shape=kind[1], dtype=kind[2])
@@ -100,8 +103,9 @@ def _batches(leaves: dict[str, tuple[Any, int]]) -> str:
   return "".join(f"{k} of {', '.join(names[:3])}{more[k]}" for k, names in found.items())
 
 
+@public
 @_pytree(list(_OPTION_FIELDS))
-class Option:
+class Option(Versioned):
   """Physics options: float options are leaves, integer ones static attributes.
 
   Attributes:
@@ -109,6 +113,7 @@ class Option:
   """
 
   statics: Any = struct.field(pytree_node=False)
+  _named_tuples = {"statics": OptionStatics}
 
   def __getattr__(self, name: str) -> Any:
     if name in OptionStatics._fields:
@@ -135,8 +140,9 @@ class Option:
     return _copy(self, {**leaves, "statics": self.statics._replace(**static)})
 
 
+@public
 @_pytree(list(_MODEL_FIELDS))
-class Model:
+class Model(Versioned):
   """A MuJoCo model whose numeric parameters are JAX arrays.
 
   Its leaves are what may differ between worlds (`body_mass`, `geom_friction`, `opt.gravity`, ...),
@@ -212,8 +218,8 @@ class Model:
     checks.check_gradient(settings.get("gradient", self.gradient))
     opt = settings.get("opt", self.opt)
     checks.check_kind("opt", opt, kind=Option)
-    if opt.statics != self.opt.statics and self.spec.accepts is not None:
-      self.spec.accepts(self.spec, opt.statics)
+    if opt.statics != self.opt.statics:
+      self.spec.check_options(opt.statics)
     changed = {f"opt.{k}": getattr(opt, k) for k in _OPTION_FIELDS if opt is not self.opt}
     arrays = {k: v for k, v in (leaves | changed).items() if hasattr(v, "dtype")}
     settings.setdefault("spec", self.spec.with_values(arrays))
@@ -232,8 +238,9 @@ class Model:
     return self.replace(**leaves)
 
 
+@public
 @_pytree(list(_CONTACT_FIELDS))
-class Contact:
+class Contact(Versioned):
   """The contacts of one world: `Data.ncon` real ones, then padding up to `nconmax`.
 
   Fields have the names of mjContact and a leading axis of length `nconmax`; `frame` is
@@ -251,8 +258,9 @@ class Contact:
     return _copy(self, values)
 
 
+@public
 @_pytree(list(_DATA_FIELDS))
-class Data:
+class Data(Versioned):
   """State, inputs and results of one world (or of a batch, with leading axes), in float32.
 
   Fields have MuJoCo's names and MJX's shapes (`xmat` is (nbody, 3, 3)).
@@ -268,6 +276,7 @@ class Data:
   ncon: Any
   warning: Any
   sizes: Any = struct.field(pytree_node=False)
+  _named_tuples = {"sizes": Sizes}
 
   @property
   def impl(self) -> Impl:
@@ -345,22 +354,20 @@ def _leaf(owner: Any, field: fields.Field, name: str) -> jax.Array:
   return jnp.array(value.reshape(shape), field.dtype)
 
 
-def model_of(
-  mj_model: mujoco.MjModel, statics: dict[str, Any], *, accepts: Any = None, **settings: Any
-) -> Model:
-  """The Model of an MjModel; `statics` are mujoco_warp's own options for it.
+def model_of(spec: Spec, statics: dict[str, Any], **settings: Any) -> Model:
+  """The Model of the MjModel of a spec.
 
   Args:
-    mj_model: the model.
-    statics: the static options, all of them.
-    accepts: see `Spec`.
+    spec: the static part.
+    statics: all static options, as mujoco_warp sets them for this model.
     **settings: the other static fields of the Model.
   """
+  mj_model = spec.mj_model
   opt = {k: _leaf(mj_model.opt, f, k) for k, f in _OPTION_FIELDS.items()}
   leaves = {k: _leaf(mj_model, f, k) for k, f in _MODEL_FIELDS.items()}
   return Model(
     **leaves,
     opt=Option(**opt, statics=OptionStatics(**statics)),
-    spec=Spec.of(mj_model, accepts),
+    spec=spec,
     **settings,
   )

@@ -1,8 +1,8 @@
 """The model's derived constants as functions of its leaves, all at `qpos0`.
 
-There joints with one degree of freedom have not moved. With the Jacobian J of what a constant
-belongs to, the inverse weights are diagonals of J M⁻¹ Jᵀ (MuJoCo's documentation, "Computation",
-section on constraints), averaged over directions.
+There joints with one degree of freedom have not moved. With the inertia matrix M and the Jacobian J
+of what a constant belongs to, the inverse weights are diagonals of J M⁻¹ Jᵀ, averaged over
+directions (MuJoCo's documentation, "Computation", section on constraints).
 """
 
 from __future__ import annotations
@@ -15,15 +15,23 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from mjx_warp_ffi.mjx.data.warp_enums import EqType, GeomType, ObjType, TrnType
-from mjx_warp_ffi.mjx.numerics.ancestry import moves, subtrees
+from mjx_warp_ffi.mjx.data.enums import EqType, GeomType, ObjType
 from mjx_warp_ffi.mjx.numerics.quaternions import conjugate, matrix, multiply, normalize, rotate
-from mjx_warp_ffi.mjx.numerics.topology import BALL, FREE, SLIDE, Topology, topology
+from mjx_warp_ffi.mjx.numerics.topology import (
+  BALL,
+  FREE,
+  SLIDE,
+  Topology,
+  dof_nodes,
+  moves,
+  subtrees,
+  topology,
+)
 
 Leaves = dict[str, jax.Array]
 
 
-def distance(x: jax.Array) -> jax.Array:
+def norm(x: jax.Array) -> jax.Array:
   """Lengths of vectors, with a derivative of zero at zero."""
   square = jnp.sum(x * x, axis=-1)
   zero = square < 1e-24
@@ -31,8 +39,8 @@ def distance(x: jax.Array) -> jax.Array:
 
 
 _AXES = np.eye(3, dtype=np.float32)
-# `body_simple` of bodies that only slide along axes of the world: of them mj_setConst takes the
-# mass, without armature, and counts all directions
+# `body_simple` of bodies that only slide along axes of the world. For the inverse weights of these
+# mj_setConst divides by the mass alone, without armature, in all directions, joint or not.
 _SLIDING = 2
 _PRIMITIVES = (
   *(GeomType.SPHERE, GeomType.CAPSULE, GeomType.CYLINDER, GeomType.ELLIPSOID),
@@ -88,7 +96,7 @@ def rest(mj: mujoco.MjModel, leaves: Leaves) -> Rest:
 
 
 def _poses(top: Topology, leaves: Leaves) -> tuple[jax.Array, jax.Array]:
-  """Positions and orientations of the nodes, one after the other: a loop compiles faster."""
+  """Positions and orientations of the nodes, in a loop over them: unrolled, it compiles slowly."""
   names = ("parent", "placed", "kind", "jnt", "qposadr")
   table = {name: jnp.asarray(top.arrays[name][1:], jnp.int32) for name in names}
   # joints may be none, and a joint's coordinates fewer than a free joint's, which are read anyway
@@ -122,10 +130,8 @@ def _axes(
 ) -> tuple[jax.Array, ...]:
   """Angular and linear velocities of unit rates, and anchors, by degree of freedom."""
   joint = mj.dof_jntid
-  has = top.arrays["jnt"] >= 0
-  node = np.zeros(mj.njnt, int)
-  node[top.arrays["jnt"][has]] = np.flatnonzero(has)
-  x, q = poses[0][node[joint]], poses[1][node[joint]]
+  node = dof_nodes(mj, top)
+  x, q = poses[0][node], poses[1][node]
   kind, k = mj.jnt_type[joint], np.arange(mj.nv) - mj.jnt_dofadr[joint]
   shifts = ((kind == SLIDE) | ((kind == FREE) & (k < 3)))[:, None]
   free, several = (kind == FREE)[:, None], np.isin(kind, (FREE, BALL))[:, None]
@@ -142,47 +148,8 @@ def centres(at: Rest) -> jax.Array:
   return at.place(np.arange(at.mj.nbody), at.leaves["body_ipos"])
 
 
-def actuators_of(mj: mujoco.MjModel, tendons: bool) -> np.ndarray:
-  """Which actuators add their armature to each joint, or to each tendon, as numbers."""
-  first = mj.tendon_actuatorid if tendons else mj.jnt_actuatorid
-  trn = [TrnType.TENDON] if tendons else [TrnType.JOINT, TrnType.JOINTINPARENT]
-  acts = np.isin(mj.actuator_trntype, trn)
-  target = np.where(acts, mj.actuator_trnid[:, 0], -1)[None] == np.arange(len(first))[:, None]
-  number = np.arange(len(mj.actuator_trntype))
-  chosen = (first[:, None] == number) | (first[:, None] < -1)  # -2: all that act on it
-  return (target & chosen).astype(np.float32)
-
-
-def inertia(at: Rest, tendons: jax.Array) -> jax.Array:
-  """The inertia matrix, (nv, nv); `tendons` are the Jacobians of tendons, (ntendon, nv)."""
-  mj, leaves = at.mj, at.leaves
-  bodies = np.arange(mj.nbody)
-  linear = at.rates(bodies, centres(at))
-  frame = matrix(normalize(multiply(at.xquat, leaves["body_iquat"])))
-  angular = jnp.einsum("bvi,bij->bvj", at.turns(bodies), frame)
-  out = jnp.einsum("b,bvi,bwi->vw", leaves["body_mass"], linear, linear)
-  out += jnp.einsum("bi,bvi,bwi->vw", leaves["body_inertia"], angular, angular)
-  driven = leaves["actuator_armature"] * leaves["actuator_gear"][:, 0] ** 2
-  armature = leaves["dof_armature"] + (actuators_of(mj, False) @ driven)[mj.dof_jntid]
-  of_tendons = leaves["tendon_armature"] + actuators_of(mj, True) @ driven
-  out += (tendons.T * of_tendons) @ tendons + jnp.diag(armature)
-  # as in the sparse matrix, degrees of freedom of different branches have no entry, nor have two of
-  # a simple body, which only slides along axes of the world or turns about its centre of mass
-  order = np.arange(mj.nv)
-  ancestor = at.moves[mj.dof_bodyid] & (order <= order[:, None])
-  ancestor &= (mj.dof_simplenum == 0)[:, None] | np.eye(mj.nv, dtype=bool)
-  return jnp.where(ancestor | ancestor.T, out, jnp.float32(0))
-
-
-def inverse(mass: jax.Array) -> jax.Array:
-  """The inverse of an inertia matrix, scaled first, since its entries have different units."""
-  scale = jax.lax.rsqrt(jnp.diagonal(mass))
-  factor = jax.scipy.linalg.cho_factor(mass * scale * scale[:, None])
-  return jax.scipy.linalg.cho_solve(factor, jnp.diag(scale)) * scale[:, None]
-
-
 def dof_weights(mj: mujoco.MjModel, leaves: Leaves, *, inverse_mass: jax.Array) -> jax.Array:
-  """`dof_invweight0`: translations and rotations of a joint share their mean."""
+  """`dof_invweight0`: all translations of a joint get their mean, and all rotations theirs."""
   joint = mj.dof_jntid
   turn = (mj.jnt_type[joint] == FREE) & (np.arange(mj.nv) - mj.jnt_dofadr[joint] >= 3)
   group = 2 * joint + turn
@@ -239,7 +206,7 @@ def references(at: Rest, kind: str) -> Leaves:
     out["cam_mat0"] = matrix(normalize(multiply(at.xquat[body], leaves["cam_quat"])))
   else:
     direction = rotate(at.xquat[body], leaves["light_dir"])
-    out["light_dir0"] = direction / jnp.maximum(distance(direction), 1e-12)[:, None]
+    out["light_dir0"] = direction / jnp.maximum(norm(direction), 1e-12)[:, None]
   return out
 
 
@@ -254,7 +221,7 @@ def _half_sizes(kind: int, size: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.hypot(x, y), jnp.stack([x, x, y], axis=-1)
   if kind == GeomType.ELLIPSOID:
     return jnp.max(size, axis=-1), size
-  return distance(size), size  # a box
+  return norm(size), size  # a box
 
 
 def geom_bounds(mj: mujoco.MjModel, leaves: Leaves) -> Leaves:

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from mjx_warp_ffi.mjx.data.warp_enums import GeomType, TrnType, WrapType
+from mjx_warp_ffi.mjx.data.enums import GeomType, TrnType, WrapType
 from mjx_warp_ffi.mjx.numerics.quaternions import conjugate, multiply, normalize, rotate
-from mjx_warp_ffi.mjx.numerics.rest_constants import Rest, distance
+from mjx_warp_ffi.mjx.numerics.rest_constants import Rest, norm
 from mjx_warp_ffi.mjx.numerics.topology import BALL, FREE
 
 _BISECTIONS = 40
@@ -84,7 +84,7 @@ def tendons(at: Rest) -> tuple[jax.Array, jax.Array]:
 
 def _direction(x0: jax.Array, x1: jax.Array) -> tuple[jax.Array, jax.Array]:
   """Unit vectors from points to points, zero where they meet, and the distances."""
-  length = distance(x1 - x0)
+  length = norm(x1 - x0)
   return (x1 - x0) / jnp.maximum(length, 1e-12)[..., None], length
 
 
@@ -114,7 +114,7 @@ def _bent(at: Rest, pieces: _Pieces) -> tuple[jax.Array, jax.Array]:
   ball = mj.geom_type[geom] == GeomType.SPHERE
   arc, y0, y1, meets = jax.vmap(_around)(ends, leaves["geom_size"][geom, 0], ball, pieces.side >= 0)
   y0, y1 = x + rotate(q, y0), x + rotate(q, y1)
-  # a piece that misses its geom meets it at the second site, as it were, and stays there
+  # a piece that misses its geom is straight: both points of contact are put at the second site
   meets = meets[:, None]
   y0, y1 = jnp.where(meets, y0, x1), jnp.where(meets, y1, x1)
   u0, l0 = _direction(x0, y0)

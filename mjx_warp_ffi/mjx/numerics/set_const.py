@@ -12,9 +12,9 @@ import mujoco
 from mjx_warp_ffi.mjx.data import fields
 from mjx_warp_ffi.mjx.data.spec import Spec
 from mjx_warp_ffi.mjx.data.types import Model, leaf_shape
-from mjx_warp_ffi.mjx.numerics import rest_constants, rest_lengths
-from mjx_warp_ffi.mjx.numerics.ancestry import subtrees
+from mjx_warp_ffi.mjx.numerics import inertia_matrix, rest_constants, rest_lengths
 from mjx_warp_ffi.mjx.numerics.rest_constants import Leaves
+from mjx_warp_ffi.mjx.numerics.topology import subtrees
 
 
 def set_const(m: Model) -> Model:
@@ -38,7 +38,7 @@ def set_const(m: Model) -> Model:
   return m.replace(**_constants(m))
 
 
-class _Model:
+class _OneModel:
   """One model at `qpos0`: what several constants need, computed when first asked for."""
 
   def __init__(self, mj: mujoco.MjModel, leaves: Leaves):
@@ -58,42 +58,42 @@ class _Model:
   @functools.cached_property
   def inverse_mass(self) -> jax.Array:
     """The inverse of the inertia matrix."""
-    return rest_constants.inverse(rest_constants.inertia(self.rest, self.tendons[1]))
+    return inertia_matrix.inverse(inertia_matrix.at_rest(self.rest, self.tendons[1]))
 
 
-def _masses(m: _Model) -> Leaves:
-  return {"body_subtreemass": jnp.asarray(subtrees(m.mj)) @ m.leaves["body_mass"]}
+def _masses(one: _OneModel) -> Leaves:
+  return {"body_subtreemass": jnp.asarray(subtrees(one.mj)) @ one.leaves["body_mass"]}
 
 
-def _weights(m: _Model) -> Leaves:
-  dofs = rest_constants.dof_weights(m.mj, m.leaves, inverse_mass=m.inverse_mass)
+def _weights(one: _OneModel) -> Leaves:
+  dofs = rest_constants.dof_weights(one.mj, one.leaves, inverse_mass=one.inverse_mass)
   return {
     "dof_invweight0": dofs,
-    "body_invweight0": rest_constants.body_weights(m.rest, m.inverse_mass),
+    "body_invweight0": rest_constants.body_weights(one.rest, one.inverse_mass),
   }
 
 
-def _tendon_weights(m: _Model) -> Leaves:
-  rates = m.tendons[1]
-  return {"tendon_invweight0": jnp.einsum("tv,vw,tw->t", rates, m.inverse_mass, rates)}
+def _tendon_weights(one: _OneModel) -> Leaves:
+  rates = one.tendons[1]
+  return {"tendon_invweight0": jnp.einsum("tv,vw,tw->t", rates, one.inverse_mass, rates)}
 
 
-def _accelerations(m: _Model) -> Leaves:
-  moments = rest_lengths.moments(m.rest, m.tendons[1])
-  return {"actuator_acc0": rest_constants.distance(moments @ m.inverse_mass)}
+def _accelerations(one: _OneModel) -> Leaves:
+  moments = rest_lengths.moments(one.rest, one.tendons[1])
+  return {"actuator_acc0": rest_constants.norm(moments @ one.inverse_mass)}
 
 
-# Functions of constants that depend on the same leaves.
-_GROUPS: tuple[Callable[[_Model], Leaves], ...] = (
+# Each computes constants that depend on the same leaves.
+_GROUPS: tuple[Callable[[_OneModel], Leaves], ...] = (
   _masses,
   _weights,
   _tendon_weights,
   _accelerations,
-  lambda m: {"tendon_length0": m.tendons[0]},
-  lambda m: {"eq_data": rest_constants.equality_data(m.rest)},
-  lambda m: rest_constants.references(m.rest, "cam"),
-  lambda m: rest_constants.references(m.rest, "light"),
-  lambda m: rest_constants.geom_bounds(m.mj, m.leaves),
+  lambda one: {"tendon_length0": one.tendons[0]},
+  lambda one: {"eq_data": rest_constants.equality_data(one.rest)},
+  lambda one: rest_constants.references(one.rest, "cam"),
+  lambda one: rest_constants.references(one.rest, "light"),
+  lambda one: rest_constants.geom_bounds(one.mj, one.leaves),
 )
 
 
@@ -117,7 +117,7 @@ def _shapes(spec: Spec) -> dict[str, jax.ShapeDtypeStruct]:
 
 
 @functools.lru_cache(maxsize=64)
-def _plan(spec: Spec) -> tuple[tuple[Callable[[_Model], Leaves], tuple[str, ...]], ...]:
+def _plan(spec: Spec) -> tuple[tuple[Callable[[_OneModel], Leaves], tuple[str, ...]], ...]:
   """The groups that a model has, and the leaves that each reads."""
   mj, plan = spec.mj_model, []
   for group in _GROUPS:
@@ -125,7 +125,7 @@ def _plan(spec: Spec) -> tuple[tuple[Callable[[_Model], Leaves], tuple[str, ...]
 
     def trace(leaves: Leaves, group=group, read=read) -> Leaves:
       recorder = _Recorder(leaves)
-      out = group(_Model(mj, recorder))
+      out = group(_OneModel(mj, recorder))
       read |= recorder.read
       return out
 
@@ -142,13 +142,13 @@ def _constants(m: Model) -> Leaves:
   leaves = {n: fields.lookup(m, n) for n in shapes}
   batched = any(x.ndim > len(shapes[n].shape) for n, x in leaves.items())
 
-  def compute(leaves: Leaves, groups: list[Callable[[_Model], Leaves]]) -> Leaves:
+  def compute(leaves: Leaves, groups: list[Callable[[_OneModel], Leaves]]) -> Leaves:
     axes = {n: x.ndim - len(shapes[n].shape) for n, x in leaves.items()}
     outermost = max(axes.values())
     if outermost:
       here = {n: 0 if axis == outermost else None for n, axis in axes.items()}
       return jax.vmap(functools.partial(compute, groups=groups), in_axes=(here,))(leaves)
-    one = _Model(mj, leaves)
+    one = _OneModel(mj, leaves)
     return {name: x for group in groups for name, x in group(one).items()}
 
   with jax.default_matmul_precision("highest"):

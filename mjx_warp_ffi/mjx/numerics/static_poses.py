@@ -1,7 +1,7 @@
 """The poses of the geoms that are welded to the world, as functions of the leaves of a Model.
 
-Calls that start from the poses in a Data take those of these geoms from the leaves, see
-`kernels.StaticGeoms`; here is the same in JAX, where gradients can follow.
+Calls that start from the poses in a Data compute the poses of these geoms anew from the leaves, in
+the kernels of `mjx/warp/staging/static_geoms.py`. Here is the same in JAX, for gradients.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ _SMALL = 1e-4  # squared angle below which two terms of the series are exact in 
 class _Layout(NamedTuple):
   """Where the parts of qpos and qvel are: coordinates with one rate each, and quaternions."""
 
-  q: np.ndarray
-  v: np.ndarray
+  single_q: np.ndarray
+  single_v: np.ndarray
   quat_q: np.ndarray
   quat_v: np.ndarray
 
@@ -100,7 +100,7 @@ def integrate(m: Model | mujoco.MjModel, qpos: jax.Array, displacement: jax.Arra
   displacement = jnp.asarray(displacement, qpos.dtype)
   batch = jnp.broadcast_shapes(qpos.shape[:-1], displacement.shape[:-1])
   result = jnp.broadcast_to(qpos, (*batch, m.nq))
-  result = result.at[..., where.q].add(displacement[..., where.v])
+  result = result.at[..., where.single_q].add(displacement[..., where.single_v])
   if not len(where.quat_q):
     return result
   old = normalize(qpos[..., where.quat_q])
@@ -124,7 +124,9 @@ def difference(m: Model | mujoco.MjModel, qpos1: jax.Array, qpos2: jax.Array) ->
   qpos1, qpos2 = jnp.asarray(qpos1), jnp.asarray(qpos2)
   batch = jnp.broadcast_shapes(qpos1.shape[:-1], qpos2.shape[:-1])
   result = jnp.zeros((*batch, m.nv), qpos1.dtype)
-  result = result.at[..., where.v].set(qpos2[..., where.q] - qpos1[..., where.q])
+  result = result.at[..., where.single_v].set(
+    qpos2[..., where.single_q] - qpos1[..., where.single_q]
+  )
   if not len(where.quat_q):
     return result
   first, second = (normalize(x[..., where.quat_q]) for x in (qpos1, qpos2))
@@ -149,7 +151,7 @@ def gradient_to_coordinates(
   qpos, gradient = jnp.asarray(qpos), jnp.asarray(gradient)
   batch = jnp.broadcast_shapes(qpos.shape[:-1], gradient.shape[:-1])
   result = jnp.zeros((*batch, m.nq), gradient.dtype)
-  result = result.at[..., where.q].set(gradient[..., where.v])
+  result = result.at[..., where.single_q].set(gradient[..., where.single_v])
   if not len(where.quat_q):
     return result
   q = qpos[..., where.quat_q]
@@ -177,7 +179,7 @@ def velocity_to_tangent(
   qpos, velocity = jnp.asarray(qpos), jnp.asarray(velocity)
   batch = jnp.broadcast_shapes(qpos.shape[:-1], velocity.shape[:-1])
   result = jnp.zeros((*batch, m.nv), velocity.dtype)
-  result = result.at[..., where.v].set(velocity[..., where.q])
+  result = result.at[..., where.single_v].set(velocity[..., where.single_q])
   if not len(where.quat_q):
     return result
   q = qpos[..., where.quat_q]

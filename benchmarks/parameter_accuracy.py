@@ -19,8 +19,8 @@ import mujoco_warp as mjw
 import numpy as np
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.adjoint.rules import parameters
 from mjx_warp_ffi.mjx.warp.adjoint.step import StepAdjoint
+from mjx_warp_ffi.mjx.warp.adjoint.tape import leaves
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests"))
 from support import adjoint_models as models  # noqa: E402
@@ -75,7 +75,7 @@ def random_state(m: mujoco.MjModel, rng: np.random.Generator, *, contacts: bool)
 def repeated(m: mjw.Model, name: str, count: int) -> None:
   """Gives a field of the model one row a world, so that every world has its own gradient."""
   owner = m.opt if name.startswith("opt.") else m
-  field = parameters.stored(name).removeprefix("opt.")
+  field = leaves.stored(name).removeprefix("opt.")
   x = getattr(owner, field)
   rows = np.repeat(x.numpy()[:1], count, axis=0)
   setattr(owner, field, wp.array(rows, dtype=x.dtype))

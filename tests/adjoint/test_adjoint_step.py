@@ -219,7 +219,7 @@ def test_what_runs_beside_the_rest_is_apart_from_it(name):
     def join(self):
       order.append("join")
 
-  other.stage.tape._side = Side()
+  other.stage.rec.tape._side = Side()
   other.launch()
   assert order == ["fork", "forked", "join"]  # backwards; forwards there is nothing else
   _assert_agree(case.adjoint, other)

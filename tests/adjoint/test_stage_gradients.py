@@ -231,7 +231,9 @@ def test_the_gradient_of_poses_solves_nothing():
   options = dict(d=data, outputs=("xpos", "site_xmat"), scope=Scope.FORCES)
   adjoint = StepAdjoint(mj_model, model, **options).stage
   nothing = StepAdjoint(mj_model, model, d=data, scope=Scope.FORCES).stage
-  assert adjoint.tape.count == nothing.tape.count + 2  # a kernel for bodies and one for sites
+  assert (
+    adjoint.rec.tape.count == nothing.rec.tape.count + 2
+  )  # a kernel for bodies and one for sites
   assert not adjoint.evaluation.newton.rows and adjoint.geometry is None
 
 

@@ -19,7 +19,7 @@ HOUSES = {
   ),
   "mjx_warp_ffi.mjx.warp.adjoint": (
     *("tape", "kinematics", "forces", "actuation", "solve", "constraints", "outputs", "contacts"),
-    *("sensors", "request", "rules", "evaluation", "stage", "runge_kutta", "step"),
+    *("sensors", "request", "rules", "evaluation", "order", "stage", "runge_kutta", "step"),
   ),
   "mjx_warp_ffi.third_party.warp": (
     *("xla_ffi", "runtime", "call", "process", "signature", "native", "calls", "launchers"),

@@ -139,8 +139,12 @@ def callback_size(source: Source) -> Iterator[str]:
       yield f"{source.at(node)}: the C callback {node.name} has {limit}"
 
 
+# What a method is of, and the recording that every part of the backward pass writes to.
+_OWNERS = frozenset({"self", "cls", "rec"})
+
+
 def parameters(source: Source) -> Iterator[str]:
-  """At most 8, without self; keyword-only after the second in public functions and methods."""
+  """At most 8, without the owner; keyword-only after the second in public functions and methods."""
   public = {id(n) for n in source.tree.body}
   for node in source.tree.body:
     if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
@@ -149,7 +153,7 @@ def parameters(source: Source) -> Iterator[str]:
     if _is_warp_code(node) or node.name in UPSTREAM_SIGNATURES:
       continue
     positional = [a.arg for a in node.args.posonlyargs + node.args.args]
-    positional = [name for name in positional if name not in ("self", "cls")]
+    positional = [name for name in positional if name not in _OWNERS]
     count = len(positional) + len(node.args.kwonlyargs)
     if count > MAX_PARAMETERS:
       yield f"{source.at(node)}: {node.name} has {count} parameters, at most {MAX_PARAMETERS}"

@@ -53,4 +53,4 @@ def test_the_common_node_is_the_deepest_above_both(mj_model, nodes):
   above = [_above(nodes.arrays["parent"], n) for n in range(nodes.count)]
   for i in range(nodes.count):
     for j in range(nodes.count):
-      assert topology.common_node(nodes, i, j) == max(above[i] & above[j])
+      assert topology.common_node(nodes, (i, j)) == max(above[i] & above[j])

@@ -141,9 +141,9 @@ def moved_nodes(mj_model: mujoco.MjModel, nodes: Topology) -> np.ndarray:
   return (own <= each) & (each < nodes.paths["end"][own])
 
 
-def common_node(nodes: Topology, first: int, second: int) -> int:
+def common_node(nodes: Topology, pair: tuple[int, int]) -> int:
   """The deepest node above two nodes, or one of them if it is above the other."""
-  node = int(first)
+  node, second = (int(n) for n in pair)
   while not node <= second < nodes.paths["end"][node]:
     node = int(nodes.arrays["parent"][node])
   return node

@@ -262,13 +262,13 @@ def _record_forces(
   tape.begin_section()
   for force in FORCES:
     force.record(rec, kin, mech)
+  touching = order.contacts if adheres else None
+  pool = touching.recorded.pool if touching else None
   slopes = discrete_inertia.make_slopes(rec)
   found = None
   if needs.lengths:
     found = tendons.record(rec, kin, mech, pulled=early.pulled, slopes=slopes.tendons)
   tendon_rates = found.rates if found else None
-  touching = order.contacts if adheres else None
-  pool = touching.recorded.pool if touching else None
   actuator_rates = _record_actuation(
     rec, kin, drive=drive, found=found, slopes=slopes, contacts=pool
   )

@@ -12,7 +12,7 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src.types import TrnType
 
-from mjx_warp_ffi.mjx.numerics.topology import BALL, FREE, Topology
+from mjx_warp_ffi.mjx.numerics.topology import BALL, FREE, Topology, common_node
 from mjx_warp_ffi.mjx.warp.adjoint.actuation import adhesion
 from mjx_warp_ffi.mjx.warp.adjoint.forces.lengths import Rates, make_rates
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.attachments import Sites, site_arm, site_frame
@@ -262,21 +262,13 @@ def site_kernel(nfield: int) -> Kernel:
   return site_transmission
 
 
-def _common_node(top: Topology, n0: int, n1: int) -> int:
-  """The deepest node that is an ancestor of both, or one of them; the world, 0, without one."""
-  chain, start = top.paths["chain"], top.paths["start"]
-  paths = [chain[start[n] : start[n + 1]].tolist() for n in (n0, n1)]
-  return next((n for n in paths[1] if n in paths[0]), 0)
-
-
 def _common_nodes(mjm: mujoco.MjModel, top: Topology) -> np.ndarray:
   """The common node of every actuator: only a reference site leaves common motion out."""
   of_body = top.arrays["of_body"]
   out = np.zeros(len(mjm.actuator_trntype), dtype=int)
   for i, (kind, (s0, s1)) in enumerate(zip(mjm.actuator_trntype, mjm.actuator_trnid, strict=True)):
     if kind == TrnType.SITE and s1 >= 0:
-      n0, n1 = (of_body[mjm.site_bodyid[s]] for s in (s0, s1))
-      out[i] = _common_node(top, n0, n1)
+      out[i] = common_node(top, (of_body[mjm.site_bodyid[s0]], of_body[mjm.site_bodyid[s1]]))
   return out
 
 

@@ -110,7 +110,7 @@ def test_contacts_that_come_in_any_order_are_read_by_a_sensor_if_there_is_one_al
     sensors = f'<contact geom1="floor" {sensor} data="force"/>'
   m = load(models.with_sensors(text, sensors))
   case = Case(m, settled_states(m), outputs=("sensordata",))
-  case.adjoint.stage.collector.sensors._readers.any_order = True  # as on a GPU
+  case.adjoint.stage.collector.sensors._matched.any_order = True  # as on a GPU
   case.adjoint.launch()
   assert np.all(np.isfinite(case.adjoint.gradients["qvel"].numpy())) == known
 

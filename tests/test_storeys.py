@@ -16,13 +16,30 @@ ADJOINT = BACKEND + "adjoint/"
 MJX_NAME, WARP = "mjx_warp_ffi.mjx", "mjx_warp_ffi.third_party.warp"
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_package_keeps(rule):
+def package() -> list[Source]:
   paths = sorted((ROOT / "mjx_warp_ffi").rglob("*.py"))
   assert len(paths) > 100
-  sources = [Source(p.relative_to(ROOT).as_posix(), p.read_text(encoding="utf-8")) for p in paths]
-  found = [violation for source in sources for violation in rule(source)]
+  return [Source(p.relative_to(ROOT).as_posix(), p.read_text(encoding="utf-8")) for p in paths]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_package_keeps(rule):
+  found = [violation for source in package() for violation in rule(source)]
   assert not found, "\n".join(found)
+
+
+def test_classes_and_modules_have_names_of_their_own():
+  found = list(storeys.names_of_their_own(package()))
+  assert not found, "\n".join(found)
+
+
+def test_a_name_that_stands_twice_is_found():
+  one, two = Source("a/b.py", "class A: pass"), Source("c/d.py", "class A: pass")
+  assert list(storeys.names_of_their_own([one, two])) == ["two class A: a/b.py, c/d.py"]
+  (found,) = storeys.names_of_their_own([one, Source("c/b.py", "")])
+  assert found.startswith("two module b")
+  verbs = [Source("mjx/render.py", ""), Source("mjx/warp/functions/render.py", "")]
+  assert not list(storeys.names_of_their_own(verbs))
 
 
 def test_every_folder_and_file_of_a_house_is_named_or_stands_on_top():

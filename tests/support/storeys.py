@@ -6,7 +6,8 @@ import from its own room and from the rooms below it.
 """
 
 import ast
-from collections.abc import Iterator
+import collections
+from collections.abc import Iterator, Sequence
 
 from support.structure import BACKEND, CORE, MJX, Source, imports, starts
 
@@ -95,3 +96,27 @@ def folder_rules(source: Source) -> Iterator[str]:
     text = ast.get_docstring(source.tree) or ""
     if not text.rstrip().endswith("."):
       yield f"{source.path}: a folder's rule is a sentence, its docstring"
+
+
+# Names of modules that stand twice on purpose.
+_MEANT = {
+  "the inside of a verb has the verb's name": "distance forward render stages support",
+  "the address by which pickles name a class, whatever file holds it": "enums smoothing spec types",
+  "the command of a verb": "rollout",
+}
+
+
+def names_of_their_own(sources: Sequence[Source]) -> Iterator[str]:
+  """No two classes of one name in the package, and no two modules unless it is meant."""
+  classes, modules = collections.defaultdict(list), collections.defaultdict(list)
+  for source in sources:
+    stem = source.path.rpartition("/")[2].removesuffix(".py")
+    modules[stem].append(source.path)
+    for node in source.nodes:
+      if isinstance(node, ast.ClassDef):
+        classes[node.name].append(source.path)
+  meant = {"__init__", *" ".join(_MEANT.values()).split()}
+  for kind, found in (("class", classes), ("module", modules)):
+    for name, paths in found.items():
+      if len(paths) > 1 and not (kind == "module" and name in meant):
+        yield f"two {kind} {name}: {', '.join(paths)}"

@@ -20,8 +20,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.request import OUTPUTS, RATES
 from mjx_warp_ffi.mjx.warp.adjoint.solve.integration import turned_adjoint
 from mjx_warp_ffi.mjx.warp.adjoint.stage import StageAdjoint
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import part_of
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 # A step returns what its last stage found, but for what sensors make, which see the first alone.
 _OF_SENSORS = ("sensordata", "subtree_linvel", "subtree_angmom", "history")

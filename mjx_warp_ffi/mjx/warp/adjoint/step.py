@@ -14,7 +14,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.request import STATE as STATE
 from mjx_warp_ffi.mjx.warp.adjoint.request import Settings as Settings
 from mjx_warp_ffi.mjx.warp.adjoint.rules import conditional, refused_features, sensor_rules
 from mjx_warp_ffi.mjx.warp.adjoint.rules.parts import REPORTS as REPORTS
-from mjx_warp_ffi.mjx.warp.adjoint.rules.poison import Guard
+from mjx_warp_ffi.mjx.warp.adjoint.rules.poison import Poison
 from mjx_warp_ffi.mjx.warp.adjoint.sensors import delayed_samples
 from mjx_warp_ffi.mjx.warp.adjoint.stage import StageAdjoint
 from mjx_warp_ffi.mjx.warp.adjoint.tape.needs import Scope as Scope
@@ -97,7 +97,7 @@ class StepAdjoint:
       reader = self.stage.collector and self.stage.collector.sensors
       self._unknown = reader.unknown if reader and reader.count else None
       guarded += [] if self._unknown is None else [(self._unknown, [0])]
-      self._guard = Guard(d.nworld, guarded=guarded, gradients=self.gradients.values())
+      self._poison = Poison(d.nworld, guarded=guarded, gradients=self.gradients.values())
 
   def fill_cotangents(self, launch: Callable[[], None]) -> None:
     """Has cotangents of contacts written in each launch, when the contacts have been found.
@@ -115,4 +115,4 @@ class StepAdjoint:
       if self._unknown is not None:
         self._unknown.zero_()
       self._adjoint.launch()
-      self._guard.launch()
+      self._poison.launch()

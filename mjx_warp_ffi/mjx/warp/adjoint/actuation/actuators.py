@@ -39,7 +39,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Velocities
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import Kernel
 
 # Fields of the model without "actuator_", and fields that can have a gradient.
 _FIXED = ("trntype", "trnid", "dyntype", "gaintype", "biastype", "ctrladr", "ctrlnum", "ctrlspec")

@@ -10,7 +10,7 @@ import warp as wp
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 _NEAR = wp.constant(1.0e-6)  # the distance in time at which MuJoCo Warp takes a sample as it is
 

@@ -4,8 +4,8 @@ import warp as wp
 from mujoco_warp._src.types import vec10
 
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import SpatialVector, struct
 from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import Tape
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import SpatialVector, struct
 
 
 @struct

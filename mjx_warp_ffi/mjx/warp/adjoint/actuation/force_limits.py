@@ -16,7 +16,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Velocities
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import Kernel
 
 _TOLERANCE = 1.0e-5  # relative to the limit, within which MJWarp takes a tendon to be at it
 

@@ -33,8 +33,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel, SpatialVector, struct
 from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import world_and_item
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import Kernel, SpatialVector, struct
 
 
 @struct

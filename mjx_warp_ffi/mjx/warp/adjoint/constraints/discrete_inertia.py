@@ -19,8 +19,8 @@ from mjx_warp_ffi.mjx.numerics import topology
 from mjx_warp_ffi.mjx.numerics.topology import Topology
 from mjx_warp_ffi.mjx.warp.adjoint.actuation import transmissions
 from mjx_warp_ffi.mjx.warp.adjoint.forces import fluid, lengths, tendons
+from mjx_warp_ffi.mjx.warp.adjoint.forces.body_inertia import Inertia, kinetic
 from mjx_warp_ffi.mjx.warp.adjoint.forces.dof_parameters import Dofs, dof_parameters
-from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia, kinetic
 from mjx_warp_ffi.mjx.warp.adjoint.forces.lengths import (
   Rates,
   Slopes,
@@ -39,7 +39,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import magnitude, rotate
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 
 @struct

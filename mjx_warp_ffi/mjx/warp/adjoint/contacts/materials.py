@@ -17,7 +17,7 @@ from mujoco_warp._src.types import MJ_MINMU, vec5
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 GEOM = ("geom_solmix", "geom_solref", "geom_solimp", "geom_friction")
 PAIR = ("pair_solref", "pair_solreffriction", "pair_solimp", "pair_friction")

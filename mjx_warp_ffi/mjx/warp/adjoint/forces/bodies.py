@@ -8,7 +8,7 @@ import functools
 import warp as wp
 from mujoco_warp._src.types import DisableBit
 
-from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia, inertia_of, inertial_product
+from mjx_warp_ffi.mjx.warp.adjoint.forces.body_inertia import Inertia, inertia_of, inertial_product
 from mjx_warp_ffi.mjx.warp.adjoint.forces.mechanics import Force, Mechanics
 from mjx_warp_ffi.mjx.warp.adjoint.forces.passive import passive_act
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
@@ -21,8 +21,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Velocities
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel
 from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import world_and_item
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import Kernel
 
 
 @wp.func

@@ -20,7 +20,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import magnitude
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Velocities
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import Kernel
 
 
 @functools.cache

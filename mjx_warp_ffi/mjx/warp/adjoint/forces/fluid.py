@@ -15,6 +15,7 @@ import warp as wp
 from mujoco_warp._src.types import IntegratorType
 
 from mjx_warp_ffi.mjx.data.enums import IMPLICIT
+from mjx_warp_ffi.mjx.warp.adjoint.forces.body_inertia import Inertia
 from mjx_warp_ffi.mjx.warp.adjoint.forces.fluid_laws import (
   box_change,
   box_drag,
@@ -24,7 +25,6 @@ from mjx_warp_ffi.mjx.warp.adjoint.forces.fluid_laws import (
   shape_state,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.forces.fluid_shapes import Fluid, FluidShapes
-from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia
 from mjx_warp_ffi.mjx.warp.adjoint.forces.mechanics import Force, Mechanics
 from mjx_warp_ffi.mjx.warp.adjoint.forces.passive import passive_act
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.attachments import Geoms
@@ -33,7 +33,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Velocities
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import Kernel
 
 
 @functools.cache

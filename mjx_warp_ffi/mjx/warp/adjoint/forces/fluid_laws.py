@@ -5,8 +5,8 @@ from mujoco_warp._src.derivative import _geom_ellipsoid_fluid_B
 from mujoco_warp._src.passive import ellipsoid_max_moment, geom_semiaxes
 from mujoco_warp._src.types import MJ_MINVAL
 
+from mjx_warp_ffi.mjx.warp.adjoint.forces.body_inertia import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.forces.fluid_shapes import Fluid, FluidShapes
-from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.attachments import Geoms, geom_frame
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import magnitude, point_velocity, unrotate

@@ -8,7 +8,7 @@ import warp as wp
 
 from mjx_warp_ffi.mjx.warp.adjoint.forces.passive import passive_act
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 
 @struct

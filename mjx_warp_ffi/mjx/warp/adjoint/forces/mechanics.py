@@ -6,9 +6,9 @@ from collections.abc import Callable
 import warp as wp
 from mujoco_warp._src.types import DisableBit
 
+from mjx_warp_ffi.mjx.warp.adjoint.forces.body_inertia import Inertia, make_inertia
 from mjx_warp_ffi.mjx.warp.adjoint.forces.dof_parameters import Dofs, make_dofs
 from mjx_warp_ffi.mjx.warp.adjoint.forces.fluid_shapes import Immersed, make_fluid
-from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia, make_inertia
 from mjx_warp_ffi.mjx.warp.adjoint.forces.reflected_inertia import Reflected, make_reflected
 from mjx_warp_ffi.mjx.warp.adjoint.forces.spring_law import Springs, make_springs
 from mjx_warp_ffi.mjx.warp.adjoint.forces.tendon_forces import Tendons, make_tendons

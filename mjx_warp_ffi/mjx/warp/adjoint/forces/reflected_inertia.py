@@ -5,7 +5,7 @@ from mujoco_warp._src.types import TrnType
 
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import SpatialVector, struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import SpatialVector, struct
 
 
 @struct

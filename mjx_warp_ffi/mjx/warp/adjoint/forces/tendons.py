@@ -39,7 +39,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried, Velocit
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel, struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import Kernel, struct
 
 
 @struct

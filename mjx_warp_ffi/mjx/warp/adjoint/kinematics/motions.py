@@ -21,8 +21,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import (
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.path_sums import Paths
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import conj, imag, mul, unrotate, vec_at
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Velocities
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel, struct
 from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import world_and_item
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import Kernel, struct
 
 
 @struct

@@ -11,7 +11,7 @@ import warp as wp
 from mjx_warp_ffi.mjx.numerics.topology import BALL, FREE, HINGE, NONE, SLIDE
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import mul, rotate, unit_at, vec_at
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import SpatialVector, struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import SpatialVector, struct
 
 
 @struct

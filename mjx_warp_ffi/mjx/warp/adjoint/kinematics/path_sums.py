@@ -3,8 +3,8 @@
 import warp as wp
 
 from mjx_warp_ffi.mjx.numerics.topology import Topology
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import Tape, world_and_item
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 _DEEP = 32  # nodes on a path, on average: more are added one after the other
 

@@ -19,8 +19,8 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Frames, Nodes, State,
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.path_sums import Paths, PathSums, sum_subtree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import mul, pure
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried, Velocities
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
 from mjx_warp_ffi.mjx.warp.adjoint.tape.tape import Tape, alias, world_and_item
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 
 @struct

@@ -5,7 +5,7 @@ import math
 import warp as wp
 from mujoco_warp._src.types import CamLightType, ObjType, ProjectionType
 
-from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia
+from mjx_warp_ffi.mjx.warp.adjoint.forces.body_inertia import Inertia
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import matrix, mul, rotate
@@ -13,7 +13,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.outputs import subtrees
 from mjx_warp_ffi.mjx.warp.adjoint.outputs.evaluated import Evaluated, Output
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 CAMERAS = ("cam_xpos", "cam_xmat")
 LIGHTS = ("light_xpos", "light_xdir")

@@ -6,8 +6,8 @@ import numpy as np
 import warp as wp
 from mujoco_warp._src.types import JointType, SensorType
 
+from mjx_warp_ffi.mjx.warp.adjoint.forces.body_inertia import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.forces.dof_parameters import Dofs, dof_parameters
-from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.forces.lengths import Rates
 from mjx_warp_ffi.mjx.warp.adjoint.forces.passive import springs_act
 from mjx_warp_ffi.mjx.warp.adjoint.forces.reflected_inertia import Reflected
@@ -22,7 +22,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import point_velocity, saf
 from mjx_warp_ffi.mjx.warp.adjoint.outputs.evaluated import Evaluated, Output
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import Kernel
 
 KINDS = (int(SensorType.E_POTENTIAL), int(SensorType.E_KINETIC))
 

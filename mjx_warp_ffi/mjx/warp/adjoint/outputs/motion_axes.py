@@ -3,14 +3,14 @@
 import warp as wp
 from mujoco_warp._src.types import JointType, vec10
 
-from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia, inertia_of
+from mjx_warp_ffi.mjx.warp.adjoint.forces.body_inertia import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Frames, Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import matrix, point_velocity, rotate, vec_at
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import subtrees
 from mjx_warp_ffi.mjx.warp.adjoint.outputs.evaluated import Evaluated, Output
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 NAMES = ("cdof", "cdof_dot", "cinert")
 

@@ -7,7 +7,7 @@ for a group of them; only its adjoint runs, seeded by the cotangents.
 import warp as wp
 from mujoco_warp._src.types import JointType
 
-from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia, inertia_of
+from mjx_warp_ffi.mjx.warp.adjoint.forces.body_inertia import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.attachments import (
   Sites,
   geom_pose,
@@ -26,7 +26,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.outputs.evaluated import Evaluated, Output
 from mjx_warp_ffi.mjx.warp.adjoint.outputs.subtrees import SUBTREES
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 BODIES = ("xpos", "xquat", "xmat", "xipos", "ximat")
 JOINTS = ("xanchor", "xaxis")

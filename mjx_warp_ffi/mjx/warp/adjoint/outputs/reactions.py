@@ -15,7 +15,7 @@ import mujoco_warp as mjw
 import warp as wp
 from mujoco_warp._src.types import SensorType
 
-from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia, inertia_of
+from mjx_warp_ffi.mjx.warp.adjoint.forces.body_inertia import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.forces.mechanics import Mechanics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.attachments import Sites, site_frame
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
@@ -31,7 +31,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.outputs import subtrees
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording, of_kinds
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel, struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import Kernel, struct
 
 KINDS = (int(SensorType.FORCE), int(SensorType.TORQUE))
 REPORTS = ("cacc", "cfrc_int", "cfrc_ext")

@@ -2,7 +2,7 @@
 
 import warp as wp
 
-from mjx_warp_ffi.mjx.warp.adjoint.forces.inertia import Inertia, inertia_of
+from mjx_warp_ffi.mjx.warp.adjoint.forces.body_inertia import Inertia, inertia_of
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.kinematics import Kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.nodes import Nodes, Tree
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
@@ -12,7 +12,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.spatial import (
 )
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 SUBTREES = ("subtree_com", "subtree_linvel", "subtree_angmom", "cvel")
 LEAVES = ("body_subtreemass",)  # what the centres of mass read besides the bodies' inertias

@@ -1,4 +1,4 @@
-"""What must be zero when an adjoint runs, for with another value there is no rule.
+"""Turns a world's gradient into NaN when a leaf leaves the values that its rule assumes.
 
 Whether a model has a rule is decided when its adjoint is built, by the values that it was put with.
 A leaf may have another value when it runs, in some worlds; their gradients are NaN then. So they
@@ -23,7 +23,7 @@ def _rows(array: wp.array) -> wp.array:
   return out
 
 
-class Guard:
+class Poison:
   """Turns the gradients of worlds into NaN in which a guarded number is not zero.
 
   Args:

@@ -9,7 +9,7 @@ from mujoco_warp._src.types import DataType, SensorType, TrnType
 
 from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 JOINT = SensorType.JOINTACTFRC
 KINDS = (SensorType.ACTUATORFRC, JOINT, SensorType.TENDONACTFRC)

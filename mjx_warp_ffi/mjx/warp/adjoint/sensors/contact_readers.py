@@ -14,7 +14,7 @@ from mujoco_warp._src.types import ConDataField, DeterminismType, SensorType
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
 from mjx_warp_ffi.mjx.warp.adjoint.sensors.contact_seeds import ContactSeeds
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 wp.set_module_options({"enable_backward": False})
 

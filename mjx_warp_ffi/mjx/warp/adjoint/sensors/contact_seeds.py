@@ -8,7 +8,7 @@ from mujoco_warp._src.ray import ray_geom
 from mujoco_warp._src.types import ObjType, SensorType
 
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import SpatialVector, struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import SpatialVector, struct
 
 wp.set_module_options({"enable_backward": False})
 

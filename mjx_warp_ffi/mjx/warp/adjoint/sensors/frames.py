@@ -29,7 +29,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.outputs import cameras, subtrees
 from mjx_warp_ffi.mjx.warp.adjoint.outputs.evaluated import Evaluated, Output
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording, of_kinds
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 _JOINTS = (SensorType.JOINTPOS, SensorType.JOINTVEL, SensorType.BALLQUAT, SensorType.BALLANGVEL)
 _LENGTHS = (SensorType.TENDONPOS, SensorType.TENDONVEL)

@@ -23,7 +23,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.outputs.cameras import Lenses, Views
 from mjx_warp_ffi.mjx.warp.adjoint.outputs.evaluated import Evaluated, Output
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 KIND = SensorType.RANGEFINDER
 _ANY_GROUP = vec6(*[float(mujoco.mjMAXVAL)] * 6)

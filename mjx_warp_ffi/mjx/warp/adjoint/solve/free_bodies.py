@@ -13,7 +13,7 @@ from mujoco_warp._src.types import DisableBit, mat66, vec6, vec10
 
 from mjx_warp_ffi.mjx.warp.adjoint.forces import fluid_shapes
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import SpatialVector, struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import SpatialVector, struct
 
 wp.set_module_options({"enable_backward": False})
 

@@ -20,7 +20,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.polytopes import (
   side_of,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import Feature, Geom, Surfaces
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 wp.set_module_options({"enable_backward": False})
 

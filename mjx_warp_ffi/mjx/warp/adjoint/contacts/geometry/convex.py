@@ -36,7 +36,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import (
   make_contact,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 # The rule of a contact. CLIPPED is 2 + 3 * which + how, where `which` is the reference face: the
 # first geom's with the normal of the second's (0), the first's (1), the second's (2).

@@ -11,7 +11,7 @@ import warp as wp
 
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.features import scale
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import Feature, Geom
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 
 @struct

@@ -12,7 +12,7 @@ from mujoco_warp import GeomType
 
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.features import FACE, point_of, radius
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import Feature, Geom
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 
 @struct

@@ -3,7 +3,7 @@
 import warp as wp
 
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import ContactPlace
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 wp.set_module_options({"enable_backward": False})
 

@@ -22,7 +22,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import (
   make_contact,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import Kernel
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import Kernel
 
 UPRIGHT = wp.constant(1.0e-12)  # squared sine of the tilt below which a cylinder stands upright
 HALF_SQRT3 = wp.constant(0.8660254037844386)

@@ -24,7 +24,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.heightfield_vertical import
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.mismatch import SoughtContact, mismatch
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.polytopes import nearest_vertex, side_of
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import Feature, Surfaces
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 wp.set_module_options({"enable_backward": False})
 

@@ -4,7 +4,7 @@ import warp as wp
 
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 
 @struct

@@ -14,7 +14,7 @@ from mujoco_warp._src import collision_sdf
 from mujoco_warp._src.types import vec8, vec8i
 
 from mjx_warp_ffi.mjx.warp.adjoint.tape.leaves import of_world
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 # Loops are kept, and MJWarp's fields of meshes and plugins left out: each place that takes a
 # distance or a slope holds the code of all shapes, for which compilers would need minutes.

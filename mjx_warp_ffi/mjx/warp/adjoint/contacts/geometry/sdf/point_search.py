@@ -23,7 +23,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.sdf.distance_field import (
 )
 from mjx_warp_ffi.mjx.warp.adjoint.contacts.geometry.structs import ContactPlace, make_contact
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics.contact_arms import ContactPool
-from mjx_warp_ffi.mjx.warp.adjoint.tape.structs import struct
+from mjx_warp_ffi.mjx.warp.adjoint.tape.warp_types import struct
 
 wp.set_module_options({"enable_backward": False, "max_unroll": 1})
 

@@ -1,1 +1,1 @@
-"""The Warp side of the verbs of `mjx/`: a file for each function, with the name of its verb."""
+"""The Warp side of what `mjx/` calls: a file for each function, named like its verb if it has one."""

@@ -347,10 +347,10 @@ def _record_poses(rec: Recording, kin: Kinematics, *, xpos: wp.array, xmat: wp.a
   tape.call(backward=backward)
 
 
-def missing(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
+def never(mjm: mujoco.MjModel, m: mjw.Model) -> Iterator[str]:
   """The words of a refusal where contacts are not found by the step itself."""
   if not m.opt.run_collision_detection:
     yield "opt.run_collision_detection off"
 
 
-PART = Part(parameters=("geom_size", "body_invweight0", "opt.impratio"), never=missing)
+PART = Part(parameters=("geom_size", "body_invweight0", "opt.impratio"), never=never)

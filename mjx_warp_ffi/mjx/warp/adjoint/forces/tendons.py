@@ -1,4 +1,6 @@
-"""Lengths of tendons and their rates along every carried velocity, and the power of their springs.
+"""Lengths of tendons, their rates along every carried velocity, and the power of their forces.
+
+The forces are those of springs, dampers and armatures, whose laws are in `tendon_forces.py`.
 
 A spatial tendon is a sum of straight segments between sites, each divided by its pulley; a fixed
 one a sum of joint coordinates. Each writes its own values, and a tendon adds up its segments.

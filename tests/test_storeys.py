@@ -1,7 +1,11 @@
 """Every folder keeps its rule: what it may import, and what its `__init__.py` says."""
 
+import importlib
+import re
+
 import pytest
 
+from mjx_warp_ffi.mjx.warp.adjoint.rules.parts import PARTS
 from support import storeys
 from support.helpers import ROOT
 from support.structure import BACKEND, CORE, MJX, Source
@@ -66,6 +70,9 @@ BAD = [
     "program stands above calls",
   ),
   ("storeys", CORE + "warp/native/a.py", f"from {WARP}.launchers import x", "above native"),
+  ("storeys", MJX + "data/__init__.py", f"from {MJX_NAME}.warp import ffi as ffi", "above data"),
+  ("storeys", ADJOINT + "tape/__init__.py", f"import {MJX_NAME}.warp.adjoint.forces", "above tape"),
+  ("launches_in_data", MJX + "data/a.py", "from warp import launch", "launches nothing"),
   ("borders_within_mjx", MJX + "data/a.py", f"from {WARP} import x", "takes no part in calls"),
   ("borders_within_mjx", MJX + "numerics/a.py", "import mujoco_warp", "through mjx/warp only"),
   ("borders_within_mjx", MJX + "numerics/a.py", "import warp as wp", "through mjx/warp only"),
@@ -105,6 +112,17 @@ GOOD = [
 @pytest.mark.parametrize(("rule", "path", "text"), GOOD)
 def test_a_source_that_keeps_a_rule_passes(rule, path, text):
   assert not list(getattr(storeys, rule)(Source(path, text)))
+
+
+def test_every_part_is_among_those_whose_rules_are_united():
+  """A part that nobody lists would be refused in silence, or not at all."""
+  parts = {id(part) for part in PARTS}
+  folder = ROOT / ADJOINT
+  for path in folder.rglob("*.py"):
+    names = re.findall(r"^(PART|FORCE|OUTPUT) = \w+\(", path.read_text(encoding="utf-8"), re.M)
+    module = path.relative_to(ROOT).as_posix().removesuffix(".py").replace("/", ".")
+    for name in names:
+      assert id(getattr(importlib.import_module(module), name)) in parts, f"{module}.{name}"
 
 
 def test_every_rule_has_a_source_that_breaks_it():

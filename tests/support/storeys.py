@@ -28,6 +28,9 @@ HOUSES = {
   ),
 }
 
+# They only name what users may import.
+_OPEN_DOORS = frozenset({MJX + "__init__.py", CORE + "warp/__init__.py"})
+
 # What a folder of `mjx/` may not import, whatever the order of the rooms, and why.
 _DATA = (("mjx_warp_ffi.third_party", "`data/` says what things are and takes no part in calls"),)
 _ABOVE = (
@@ -52,9 +55,9 @@ def _room(name: str, house: str) -> str | None:
 
 def storeys(source: Source) -> Iterator[str]:
   """No import from a room above, in any house that holds the file."""
-  module = source.path.removesuffix(".py").replace("/", ".")
-  if module.endswith("__init__"):
+  if source.path in _OPEN_DOORS:
     return
+  module = source.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
   for house, order in HOUSES.items():
     room = _room(module, house)
     if room is None:
@@ -83,6 +86,9 @@ def launches_in_data(source: Source) -> Iterator[str]:
   """Nothing in `data/` runs a kernel or makes an array of Warp's."""
   if not source.path.startswith(MJX + "data/"):
     return
+  for node, name in imports(source):
+    if name.removeprefix("warp.") in _LAUNCHES:
+      yield f"{source.at(node)}: {name}: `data/` launches nothing"
   for node, name in source.calls():
     if name.removeprefix("warp.").removeprefix("wp.") in _LAUNCHES and name.startswith("w"):
       yield f"{source.at(node)}: {name}: `data/` launches nothing"

@@ -41,6 +41,7 @@ class Evaluation:
     geometry: the differentiable geometry of the contacts, None if there can be none.
     settings: whether contacts are smoothed and the acceleration polished.
     masked: whether saturated forces of actuators have to be known.
+    measures: whether sensors are measured anew, which takes the forces.
 
   Attributes:
     soft: the smoothed contacts, None if contacts are as they are.
@@ -54,8 +55,9 @@ class Evaluation:
     geometry: ContactGeometry | None,
     settings: Settings,
     masked: bool,
+    measures: bool,
   ):
-    """On the current Warp device, after what measures sensors is recorded on the tape."""
+    """On the current Warp device."""
     m, d, needs, scheme = rec.m, rec.d, rec.needs, rec.scheme
     self._rec, self._geometry, self._welds = rec, geometry, has_welds(rec)
     self.soft = soft_contacts.make(
@@ -83,7 +85,7 @@ class Evaluation:
         masked,
         scheme.discrete,
         needs.senses_forces,
-        rec.tape.waits_for_recompute,
+        measures,
         needs.smooth,
       )
     )

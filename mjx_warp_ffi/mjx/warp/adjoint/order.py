@@ -47,7 +47,12 @@ from mjx_warp_ffi.mjx.warp.adjoint.kinematics.velocities import Carried
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import generalised_forces, inverse_dynamics, reactions
 from mjx_warp_ffi.mjx.warp.adjoint.outputs.all_outputs import OUTPUTS
 from mjx_warp_ffi.mjx.warp.adjoint.outputs.evaluated import Evaluated
-from mjx_warp_ffi.mjx.warp.adjoint.sensors import actuator_forces, contact_outputs, frames, limits
+from mjx_warp_ffi.mjx.warp.adjoint.sensors import (
+  actuator_forces,
+  contact_outputs,
+  frames,
+  limit_sensors,
+)
 from mjx_warp_ffi.mjx.warp.adjoint.sensors.all_families import FAMILIES
 from mjx_warp_ffi.mjx.warp.adjoint.sensors.contact_outputs import Collector
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
@@ -144,7 +149,7 @@ class RowOrder:
       if has_welds(rec) and cut is not None:
         welds.record(rec, kin, constraints, virtual=cut)
     if rec.needs.limits:
-      limits.record(rec, kin, constraints, weights=self.weights)
+      limit_sensors.record(rec, kin, constraints, weights=self.weights)
 
   def record_rows(
     self, *, tendon_rates: Rates | None, inertia: DiscreteInertia | None, apart: bool
@@ -229,7 +234,7 @@ def record(
       family.record(rec, evaluated)
   if early.pulled or (rec.scheme.discrete and needs.row_forces):
     early_count = tape.count
-  collector = order.contacts.collector if "contacts" in vars(order) and order.contacts else None
+  collector = order.contacts.collector if order.contacts else None
   return RecordedStage(delays, collector, early_count)
 
 

@@ -10,7 +10,12 @@ from mujoco_warp._src.types import DisableBit, IntegratorType
 from mjx_warp_ffi.mjx.data.smoothing import ContactSmoothing
 from mjx_warp_ffi.mjx.warp.adjoint.actuation import adhesion
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import generalised_forces, poses, reactions
-from mjx_warp_ffi.mjx.warp.adjoint.sensors import actuator_forces, contact_outputs, frames, limits
+from mjx_warp_ffi.mjx.warp.adjoint.sensors import (
+  actuator_forces,
+  contact_outputs,
+  frames,
+  limit_sensors,
+)
 from mjx_warp_ffi.mjx.warp.adjoint.tape.needs import Needs, Scope
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import of_kinds
 
@@ -102,7 +107,7 @@ def needs_of(
     accelerations=solves and sensed and frames.has_accelerations(mjm),
     reactions=solves and reactions.wanted(mjm, names),
     touched=solves and contact_outputs.of_forces(mjm, names),
-    limits=rows and limits.wanted(mjm, names),
+    limits=rows and limit_sensors.wanted(mjm, names),
     constraint=solves and discrete and rows and "qfrc_constraint" in names,
     rows=rows,
     constrained=rows and scope.constrained,

@@ -113,7 +113,13 @@ class StageAdjoint:
       refusals.refuse(["integrator DISCRETE without room for constraint rows (njmax=0)"])
     masked = rec.needs.powers and bool(rec.m.jnt_actfrclimited.numpy().any())
     velocities = velocities_of(rec, masked=masked)
-    self.evaluation = Evaluation(rec, geometry=geometry, settings=settings, masked=masked)
+    self.evaluation = Evaluation(
+      rec,
+      geometry=geometry,
+      settings=settings,
+      masked=masked,
+      measures=rec.tape.waits_for_recompute,
+    )
     self._of_acceleration = wp.zeros((rec.d.nworld, rec.m.nv), dtype=float)
     self._qacc = rec.tape.twin(rec.d.qacc) if rec.needs.of_acceleration else rec.d.qacc
     self._kin = kinematics.record(rec, qacc=self._qacc, velocities=velocities)

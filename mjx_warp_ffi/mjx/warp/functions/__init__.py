@@ -1,1 +1,1 @@
-"""The Warp side of what `mjx/` calls: a file for each function, named like its verb if it has one."""
+"""The Warp side of what `mjx/` calls, a file for each function; some bear the name of a verb."""

@@ -24,7 +24,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.outputs import inverse_dynamics, reactions
 from mjx_warp_ffi.mjx.warp.adjoint.request import Settings
 from mjx_warp_ffi.mjx.warp.adjoint.rules import sensor_rules
 from mjx_warp_ffi.mjx.warp.adjoint.rules.parts import PARAMETERS
-from mjx_warp_ffi.mjx.warp.adjoint.sensors import limits
+from mjx_warp_ffi.mjx.warp.adjoint.sensors import limit_sensors
 from mjx_warp_ffi.mjx.warp.adjoint.sensors.contact_outputs import DISTANCES, FORCE, GEOMETRY
 from mjx_warp_ffi.mjx.warp.adjoint.step import OUTPUTS, REPORTS, STATE, Scope, StepAdjoint
 from mjx_warp_ffi.mjx.warp.adjoint.tape import refusals
@@ -247,7 +247,7 @@ def _touches(m: Model, wanted: Wanted) -> bool:
   """Whether contacts or rows have an effect before the solve."""
   mj_model, found = m.spec.mj_model, not set(GEOMETRY).isdisjoint(wanted.cotangents)
   if "sensordata" in wanted.cotangents:
-    found |= bool(np.isin(mj_model.sensor_type, (*limits.KINDS, *DISTANCES)).any())
+    found |= bool(np.isin(mj_model.sensor_type, (*limit_sensors.KINDS, *DISTANCES)).any())
   return found or bool(np.any(mj_model.actuator_trntype == int(TrnType.BODY)))
 
 

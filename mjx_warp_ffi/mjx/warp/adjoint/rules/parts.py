@@ -21,7 +21,7 @@ from mjx_warp_ffi.mjx.warp.adjoint.forces.all_forces import FORCES
 from mjx_warp_ffi.mjx.warp.adjoint.kinematics import kinematics
 from mjx_warp_ffi.mjx.warp.adjoint.outputs import generalised_forces, inverse_dynamics, reactions
 from mjx_warp_ffi.mjx.warp.adjoint.outputs.all_outputs import OUTPUTS
-from mjx_warp_ffi.mjx.warp.adjoint.sensors import actuator_forces, contact_outputs, limits
+from mjx_warp_ffi.mjx.warp.adjoint.sensors import actuator_forces, contact_outputs, limit_sensors
 from mjx_warp_ffi.mjx.warp.adjoint.sensors.all_families import FAMILIES
 from mjx_warp_ffi.mjx.warp.adjoint.solve import integrators
 from mjx_warp_ffi.mjx.warp.adjoint.tape.part import Part
@@ -38,7 +38,7 @@ PARTS: tuple[Part, ...] = (
   integrators.PART,
   *(generalised_forces.PART, inverse_dynamics.PART, reactions.PART),
   *FAMILIES,
-  *(actuator_forces.PART, contact_outputs.PART, limits.PART),
+  *(actuator_forces.PART, contact_outputs.PART, limit_sensors.PART),
 )
 
 

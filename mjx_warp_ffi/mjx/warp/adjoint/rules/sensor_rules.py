@@ -13,13 +13,13 @@ from mjx_warp_ffi.mjx.warp.adjoint.rules.parts import SENSORS
 from mjx_warp_ffi.mjx.warp.adjoint.sensors import (
   contact_outputs,
   contact_readers,
-  limits,
+  limit_sensors,
   rangefinders,
 )
 from mjx_warp_ffi.mjx.warp.adjoint.tape.recording import Recording
 
 # their cutoffs are seen in what they read, see `weights`
-_WEIGHED = (*reactions.KINDS, *limits.KINDS, *energy.KINDS)
+_WEIGHED = (*reactions.KINDS, *limit_sensors.KINDS, *energy.KINDS)
 _WEIGHED += (contact_outputs.TOUCH, *contact_outputs.DISTANCES, rangefinders.KIND)
 
 

@@ -87,7 +87,7 @@ def launches_in_data(source: Source) -> Iterator[str]:
   if not source.path.startswith(MJX + "data/"):
     return
   for node, name in imports(source):
-    if name.removeprefix("warp.") in _LAUNCHES:
+    if name.startswith("warp.") and name.removeprefix("warp.") in _LAUNCHES:
       yield f"{source.at(node)}: {name}: `data/` launches nothing"
   for node, name in source.calls():
     if name.removeprefix("warp.").removeprefix("wp.") in _LAUNCHES and name.startswith("w"):
